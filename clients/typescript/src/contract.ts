@@ -2057,6 +2057,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/sandbox/images": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The own images that execs may name
+         * @description The images that an operator has built, imported or pulled with `core-api image`. An exec names one in `image`, beside the images of the
+         *     settings. There are at most 64.
+         */
+        get: operations["listImages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/sandbox/images/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * An own image with what is installed in it
+         * @description `bom` is a bill of materials in the format [CycloneDX](https://cyclonedx.org): the packages of Debian, of Python and of npm that were found in
+         *     the image before it was allowed.
+         */
+        get: operations["getImage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sandbox/pool": {
         parameters: {
             query?: never;
@@ -2386,7 +2428,7 @@ export interface components {
             skill_id?: string;
             exec: components["schemas"]["Command"];
             /**
-             * @description One of the images that the settings allow. Default: the policy's.
+             * @description One of the images that the settings allow, or the name of an own image. Default: the policy's.
              * @example secbox-sandbox:latest
              */
             image?: string;
@@ -2448,7 +2490,7 @@ export interface components {
              */
             name?: string;
             /**
-             * @description One of the images that the settings allow. Default: the policy's.
+             * @description One of the images that the settings allow, or the name of an own image. Default: the policy's.
              * @example secbox-sandbox:latest
              */
             image?: string;
@@ -3114,7 +3156,7 @@ export interface components {
              */
             shm_mb?: number;
             /**
-             * @description One of the images that the settings allow. The same as the request's `image`.
+             * @description One of the images that the settings allow, or the name of an own image. The same as the request's `image`.
              * @example secbox-sandbox:latest
              */
             image?: string;
@@ -6715,6 +6757,92 @@ export interface components {
              */
             added_by: string;
         };
+        /** @description An image of an operator. */
+        OwnImage: {
+            /**
+             * @description What an exec names in `image`.
+             * @example data
+             */
+            name: string;
+            /**
+             * @description Its tag on the nodes' engines.
+             * @example secbox-image-data:3f1c0a9b2d4e
+             */
+            ref: string;
+            /**
+             * @description The image's id, which is also in the record of each exec.
+             * @example sha256:3f1c0a9b2d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8
+             */
+            image_id: string;
+            /**
+             * @description Where it came from.
+             * @example build
+             * @enum {string}
+             */
+            source: "build" | "import" | "pull";
+            /**
+             * @description The image that it was built on, or the reference that was pulled; empty: it was imported.
+             * @example secbox-sandbox:latest
+             */
+            base: string;
+            /**
+             * @description The id of the image that it was built on.
+             * @example sha256:9b2d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e83f1c0a
+             */
+            base_id?: string;
+            /**
+             * Format: int64
+             * @description Its size with its base.
+             * @example 319000000
+             */
+            size_bytes: number;
+            /**
+             * Format: int64
+             * @description The number of packages in its bill of materials.
+             * @example 212
+             */
+            packages: number;
+            /**
+             * Format: date-time
+             * @description Since when the name is allowed.
+             * @example 2026-11-21T06:50:31.101120Z
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description Since when the name stands for this image.
+             * @example 2026-11-22T06:50:31.101120Z
+             */
+            updated_at: string;
+            /**
+             * @description The file that it was built from; only in the answer for one image, and empty if it was not built here.
+             * @example apt: [python3-numpy]
+             */
+            recipe?: string;
+            /**
+             * @description Its bill of materials in the format CycloneDX; only in the answer for one image.
+             * @example {
+             *       "bomFormat": "CycloneDX",
+             *       "specVersion": "1.7",
+             *       "components": [
+             *         {
+             *           "type": "library",
+             *           "name": "python3-numpy",
+             *           "version": "1:1.24.2-1+deb12u1",
+             *           "purl": "pkg:deb/debian/python3-numpy@1:1.24.2-1+deb12u1?arch=amd64"
+             *         }
+             *       ]
+             *     }
+             */
+            bom?: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description All own images. */
+        OwnImageList: {
+            /** @description By name. */
+            items: components["schemas"]["OwnImage"][];
+        };
         /** @description A hold to be added. */
         HoldRequest: {
             /**
@@ -6776,7 +6904,7 @@ export interface components {
          * @example unknown_exec
          * @enum {string}
          */
-        ErrorCode: "invalid_json" | "invalid_request" | "invalid_cursor" | "unsupported_media" | "body_too_large" | "unauthenticated" | "token_revoked" | "forbidden" | "foreign_host" | "foreign_origin" | "policy_denied" | "not_found" | "method_not_allowed" | "unknown_exec" | "unknown_skill" | "unknown_artifact" | "unknown_input" | "input_not_kept" | "artifacts_pending" | "artifact_altered" | "not_logged" | "not_replayable" | "invalid_proof" | "removed_by_retention" | "unknown_hold" | "unknown_token" | "unknown_event" | "unknown_session" | "project_name_conflict" | "project_damaged" | "project_in_use" | "input_in_use" | "input_conflict" | "exec_ended" | "idempotency_mismatch" | "invalid_inputs" | "file_changed" | "skill_changed" | "skill_moved" | "precondition_failed" | "path_refused" | "unknown_file" | "skill_conflict" | "file_too_large" | "tree_too_large" | "invalid_archive" | "several_skills" | "archive_too_large" | "reserved_skill" | "unknown_entry" | "name_taken" | "already_installed" | "image_missing" | "range_unsatisfiable" | "queue_full" | "session_limit" | "unknown_context" | "session_ended" | "skills_busy" | "server_busy" | "body_too_slow" | "headers_too_large" | "too_many_sign_ins" | "too_many_live_pages" | "too_many_changes" | "unsupported" | "sandbox_busy" | "runner_offline" | "runner_refused" | "runner_name_in_use" | "runner_protocol" | "upstream_failed" | "outcome_unknown" | "disk_full" | "engine_unavailable" | "database_unavailable" | "shutting_down" | "draining" | "unknown_node" | "node_conflict" | "node_unreachable" | "state_dir_in_use" | "invalid_settings" | "internal";
+        ErrorCode: "invalid_json" | "invalid_request" | "invalid_cursor" | "unsupported_media" | "body_too_large" | "unauthenticated" | "token_revoked" | "forbidden" | "foreign_host" | "foreign_origin" | "policy_denied" | "not_found" | "method_not_allowed" | "unknown_exec" | "unknown_skill" | "unknown_artifact" | "unknown_input" | "input_not_kept" | "artifacts_pending" | "artifact_altered" | "not_logged" | "not_replayable" | "invalid_proof" | "removed_by_retention" | "unknown_hold" | "unknown_token" | "unknown_event" | "unknown_session" | "project_name_conflict" | "project_damaged" | "project_in_use" | "input_in_use" | "input_conflict" | "exec_ended" | "idempotency_mismatch" | "invalid_inputs" | "file_changed" | "skill_changed" | "skill_moved" | "precondition_failed" | "path_refused" | "unknown_file" | "skill_conflict" | "file_too_large" | "tree_too_large" | "invalid_archive" | "several_skills" | "archive_too_large" | "reserved_skill" | "unknown_entry" | "name_taken" | "already_installed" | "image_missing" | "unknown_image" | "image_conflict" | "image_unfit" | "build_failed" | "range_unsatisfiable" | "queue_full" | "session_limit" | "unknown_context" | "session_ended" | "skills_busy" | "server_busy" | "body_too_slow" | "headers_too_large" | "too_many_sign_ins" | "too_many_live_pages" | "too_many_changes" | "unsupported" | "sandbox_busy" | "runner_offline" | "runner_refused" | "runner_name_in_use" | "runner_protocol" | "upstream_failed" | "outcome_unknown" | "disk_full" | "engine_unavailable" | "database_unavailable" | "shutting_down" | "draining" | "unknown_node" | "node_conflict" | "node_unreachable" | "state_dir_in_use" | "invalid_settings" | "internal";
     };
     responses: {
         /** @description `invalid_json`: the body is not JSON. `invalid_request`: the named fields are unknown, missing or wrong. */
@@ -7026,6 +7154,24 @@ export interface components {
                  *         "days": 365,
                  *         "events": 3
                  *       }
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["ProblemDocument"];
+            };
+        };
+        /** @description `unknown_image`: there is no own image of this name. */
+        UnknownImage: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "/docs#code-unknown_image",
+                 *       "title": "There is no such image",
+                 *       "status": 404,
+                 *       "detail": "there is no own image \"dat\"; `core-api image list` lists them",
+                 *       "code": "unknown_image"
                  *     }
                  */
                 "application/problem+json": components["schemas"]["ProblemDocument"];
@@ -10833,7 +10979,7 @@ export interface operations {
                  * @description Only events of this kind.
                  * @example token_created
                  */
-                kind?: "token_created" | "token_revoked" | "node_started" | "node_ended" | "node_lost" | "node_drained" | "node_undrained" | "node_forgotten" | "baseline_promoted" | "baseline_deleted" | "backend_chosen" | "export" | "download" | "downloads_omitted" | "exports_omitted" | "changes_refused" | "execs_removed" | "retention_run" | "workspace_removed" | "project_removed" | "session_extended" | "hold_added" | "hold_removed" | "signed_in" | "signed_out" | "person_blocked" | "person_unblocked" | "webhook_secret" | "webhook_default" | "skills_repair" | "schema_migrated" | "log_key_replaced";
+                kind?: "token_created" | "token_revoked" | "node_started" | "node_ended" | "node_lost" | "node_drained" | "node_undrained" | "node_forgotten" | "baseline_promoted" | "baseline_deleted" | "backend_chosen" | "export" | "download" | "downloads_omitted" | "exports_omitted" | "changes_refused" | "execs_removed" | "retention_run" | "workspace_removed" | "project_removed" | "session_extended" | "hold_added" | "hold_removed" | "signed_in" | "signed_out" | "person_blocked" | "person_unblocked" | "webhook_secret" | "webhook_default" | "image_allowed" | "image_removed" | "skills_repair" | "schema_migrated" | "log_key_replaced";
                 /**
                  * @description Only events of the actor with this id: a token, a node, or `core-api` for commands.
                  * @example core-api
@@ -13288,6 +13434,63 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemDocument"];
                 };
             };
+        };
+    };
+    listImages: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All of them, by name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnImageList"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["DatabaseUnavailable"];
+        };
+    };
+    getImage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The name of the image.
+                 * @example data
+                 */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The image. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnImage"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["UnknownImage"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["DatabaseUnavailable"];
         };
     };
     getPool: {
