@@ -13,6 +13,7 @@ import (
 
 	"secbox/audit/admin"
 	"secbox/fault"
+	"secbox/internal/buildinfo"
 	"secbox/internal/statedir"
 	"secbox/settings"
 )
@@ -38,7 +39,7 @@ func (s *Server) downloads() admin.Downloads {
 func (s *Server) recordStart(ctx context.Context) error {
 	ctx = s.acting(ctx)
 	node, events := s.state.NodeID(), s.db.AdminEvents()
-	data := map[string]any{"version": Version, "settings_digest": s.settings.Digest()}
+	data := map[string]any{"version": buildinfo.Version, "settings_digest": s.settings.Digest()}
 	var last [2]admin.Event
 	for i, kind := range []admin.Kind{admin.NodeStarted, admin.NodeEnded} {
 		newest, err := events.List(ctx, admin.Filter{Subject: node, Kind: kind}, nil, 1)
@@ -77,7 +78,7 @@ func (s *Server) recordEnd(ctx context.Context) {
 		return
 	}
 	ctx = s.acting(context.WithoutCancel(ctx))
-	if err := admin.Record(ctx, s.db.AdminEvents(), admin.NodeEnded, s.state.NodeID(), map[string]any{"version": Version}); err != nil {
+	if err := admin.Record(ctx, s.db.AdminEvents(), admin.NodeEnded, s.state.NodeID(), map[string]any{"version": buildinfo.Version}); err != nil {
 		s.log.Warn("the end of this node could not be recorded; its next start will tell", "error", err)
 	}
 }

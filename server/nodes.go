@@ -13,6 +13,7 @@ import (
 	"secbox/cluster/nodes"
 	"secbox/cluster/peer"
 	"secbox/fault"
+	"secbox/internal/buildinfo"
 	"secbox/sandbox"
 	"secbox/sandbox/remote/relay"
 )
@@ -24,7 +25,7 @@ func (s *Server) join(ctx context.Context) error {
 		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Drain: s.obeyDrain,
 		Retired: s.notifier.Notify, Logger: s.log,
 		Node: nodes.Node{
-			NodeID: s.state.NodeID(), Name: name, Version: Version, Address: s.nodeAddress(), StartedAt: time.Now(),
+			NodeID: s.state.NodeID(), Name: name, Version: buildinfo.Version, Address: s.nodeAddress(), StartedAt: time.Now(),
 			KeyCheck: s.key.Check(),
 		},
 	})

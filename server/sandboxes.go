@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/internal/buildinfo"
 	"secbox/mcp/tools"
 	"secbox/packages/archive"
 	"secbox/packages/catalog"
@@ -53,7 +54,7 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	}}
 	all := &sandboxes{}
 	connected := relay.Config{NodeID: s.state.NodeID(), Config: remote.Config{
-		Log: s.log, Now: time.Now, Version: Version, Heartbeat: seconds(cfg.HeartbeatSeconds), Grace: seconds(cfg.RunnerGraceSeconds),
+		Log: s.log, Now: time.Now, Version: buildinfo.Version, Heartbeat: seconds(cfg.HeartbeatSeconds), Grace: seconds(cfg.RunnerGraceSeconds),
 		Valid: s.tokens.Valid,
 		Late: func(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error {
 			return all.Late(ctx, user, execID, result)

@@ -30,6 +30,7 @@ import (
 	"secbox/engine"
 	"secbox/health"
 	"secbox/images/builder"
+	"secbox/internal/buildinfo"
 	"secbox/internal/statedir"
 	"secbox/internal/traces"
 	"secbox/internal/traces/otlp"
@@ -52,9 +53,6 @@ import (
 
 // drainTimeout is Server.DrainTimeout unless it is changed.
 const drainTimeout = 20 * time.Second
-
-// Version is set when a release is linked.
-var Version = "0.1.0-dev"
 
 // Server is one running core-api.
 type Server struct {
@@ -169,7 +167,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 			return nil, err
 		}
 	}
-	log.Info("core-api serves", "addr", s.Addr(), "console", consoleURL(s.Addr()), "version", Version, "node", s.state.NodeID(),
+	log.Info("core-api serves", "addr", s.Addr(), "console", consoleURL(s.Addr()), "version", buildinfo.Version, "node", s.state.NodeID(),
 		"runtime_mode", s.deps.adapter.Mode(),
 		"workspace_root", s.deps.adapter.NativeRoot(), "state_dir", s.state.Path(), "database", s.db.Kind(), "container_user", s.deps.User)
 	if s.open {

@@ -26,6 +26,7 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/internal/admission"
+	"secbox/internal/buildinfo"
 	"secbox/internal/statedir"
 	"secbox/mcp/feishu"
 	"secbox/mcp/mcpserver"
@@ -346,7 +347,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	}
 	if s.mcp, err = mcpserver.New(mcpserver.Config{
 		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit,
-		Runner: s.runner, Sandboxes: boxes, Downloads: s.downloads(), Version: Version, NodeID: s.state.NodeID(), Logger: s.log,
+		Runner: s.runner, Sandboxes: boxes, Downloads: s.downloads(), Version: buildinfo.Version, NodeID: s.state.NodeID(), Logger: s.log,
 		Tracer: s.tracer, MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
 	}); err != nil {
 		return err
@@ -365,7 +366,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
 		Images:   s.db.OwnImages(),
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now).Trust(s.settings.Console.OIDC.Issuer), SignOn: s.signOn(),
-		Views: s.db.Views(), Tokens: s.tokens, Version: Version, Logger: s.log,
+		Views: s.db.Views(), Tokens: s.tokens, Version: buildinfo.Version, Logger: s.log,
 	})
 	if err != nil {
 		return err

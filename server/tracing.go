@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"secbox/fault"
+	"secbox/internal/buildinfo"
 	"secbox/internal/traces/otlp"
 )
 
@@ -25,7 +26,7 @@ func (s *Server) makeTracer(context.Context) error {
 		return fault.Wrap(fault.InvalidSettings, err, "CORE_API_TRACES_HEADERS: %s", err)
 	}
 	s.spans = otlp.New(otlp.Config{
-		Endpoint: cfg.Endpoint, Headers: headers, Ratio: cfg.SampleRatio, Service: cfg.ServiceName, Version: Version,
+		Endpoint: cfg.Endpoint, Headers: headers, Ratio: cfg.SampleRatio, Service: cfg.ServiceName, Version: buildinfo.Version,
 		Node: s.state.NodeID(), Logger: s.log,
 	})
 	s.tracer = s.spans.Tracer()

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/server"
+	"secbox/internal/buildinfo"
 )
 
 // admin runs a sub-command without the settings of this process's environment.
@@ -24,7 +24,7 @@ func coreAPI(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	if code, stdout, stderr := coreAPI(t, "version"); code != 0 || !strings.HasPrefix(stdout, "core-api "+server.Version+" (go1.") || stderr != "" {
+	if code, stdout, stderr := coreAPI(t, "version"); code != 0 || !strings.HasPrefix(stdout, "core-api "+buildinfo.Version+" (go1.") || stderr != "" {
 		t.Errorf("%d %q %q", code, stdout, stderr)
 	}
 }

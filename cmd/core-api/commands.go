@@ -18,6 +18,7 @@ import (
 	"secbox/access/tokens"
 	"secbox/audit/admin"
 	"secbox/fault"
+	"secbox/internal/buildinfo"
 	"secbox/internal/statedir"
 	"secbox/server"
 	"secbox/settings"
@@ -103,7 +104,7 @@ func (c *command) migrateCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.makingDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
-				if err := admin.Record(cmd.Context(), db.AdminEvents(), admin.SchemaMigrated, server.Version, nil); err != nil {
+				if err := admin.Record(cmd.Context(), db.AdminEvents(), admin.SchemaMigrated, buildinfo.Version, nil); err != nil {
 					return err
 				}
 				fmt.Fprintf(c.stdout, "The %s database has this version's schema.\n", db.Kind())

@@ -22,7 +22,6 @@ import (
 	"secbox/internal/buildinfo"
 	"secbox/internal/cmdline"
 	commands "secbox/sandbox/process"
-	"secbox/server"
 	"secbox/settings"
 )
 
@@ -115,7 +114,7 @@ func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "core-api",
 		Short:   "The server of secbox: runs commands for AI agents in throw-away Docker containers and records what ran",
-		Version: server.Version,
+		Version: buildinfo.Version,
 		Example: `  core-api doctor
   core-api serve --config /etc/secbox.yaml`,
 		SilenceUsage:  true,
@@ -134,7 +133,7 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.peopleCommand(), c.nodeCommand(), c.imageCommand(),
 		c.settingsCommand(), c.doctorCommand(), c.skillsCommand(), c.auditCommand(), &cobra.Command{
 			Use: "version", Short: "Print the version and the commit it was built from", Example: "  core-api version", Args: cobra.NoArgs,
-			Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe(server.Version)) },
+			Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe()) },
 		})
 	return root
 }

@@ -24,8 +24,7 @@ import (
 	"secbox/sandbox/process"
 )
 
-// version is set at link time.
-var version = "0.1.0-dev"
+const version = buildinfo.Version
 
 func main() {
 	process.Main() // does not return in a worker, which this program starts to run commands
@@ -95,7 +94,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		mcpCommand(getenv), runnerCommand(getenv), registryCommand(getenv), auditCommand(getenv), &cobra.Command{
 			Use: "version", Short: "Print the version, and from which commit it was built", Example: "  secbox version", Args: cobra.NoArgs,
 			Run: func(cmd *cobra.Command, _ []string) {
-				fmt.Fprintln(cmd.OutOrStdout(), "secbox", buildinfo.Describe(version))
+				fmt.Fprintln(cmd.OutOrStdout(), "secbox", buildinfo.Describe())
 			},
 		})
 	return root

@@ -7,20 +7,30 @@ import (
 	"strings"
 )
 
-// Describe returns the version with the Go version, the platform, and the commit if it is known.
-func Describe(version string) string {
+// Version is the version of all programs of this module. It is also the first version in
+// CHANGELOG.md; a test in scripts/dist compares the two.
+const Version = "0.2.0"
+
+// commit is set when a release is linked, so that the programs are the same bytes in any clone.
+var commit string
+
+// Describe returns Version with the Go version, the platform, and the commit if it is known.
+func Describe() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return version
+		return Version
 	}
 	facts := []string{info.GoVersion, runtime.GOOS + "/" + runtime.GOARCH}
+	if commit != "" {
+		facts = append(facts, "commit "+commit)
+	}
 	for _, s := range info.Settings {
 		switch {
-		case s.Key == "vcs.revision":
+		case s.Key == "vcs.revision" && commit == "":
 			facts = append(facts, "commit "+s.Value[:min(12, len(s.Value))])
 		case s.Key == "vcs.modified" && s.Value == "true":
 			facts = append(facts, "with changes")
 		}
 	}
-	return version + " (" + strings.Join(facts, ", ") + ")"
+	return Version + " (" + strings.Join(facts, ", ") + ")"
 }
