@@ -69,7 +69,7 @@ E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec
 
 # A recipe needs what the one before it made.
 .NOTPARALLEL:
-.PHONY: help setup demo demo-cluster run install check vet test test-packages test-e2e soak chaos scaling test-reach interop bench lint fmt fuzz generate screenshots images up clean
+.PHONY: help setup demo demo-cluster run install check vet test test-packages test-e2e soak chaos scaling test-reach interop bench dist lint fmt fuzz generate screenshots images up clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -144,6 +144,9 @@ bench: ## Measure core-api beside docker run, unzip, cp and docker exec (BENCH_F
 	@$(BUILD) ./cmd/bench
 	@bin/bench $(BENCH_FLAGS)
 
+dist: ## Make a release in dist/: archives, packages, notices, bill of materials, checksums, signed with KEY=file (DIST_FLAGS='-only linux/amd64' for parts)
+	@$(NO_CGO) go run ./scripts/dist $(if $(KEY),-key '$(KEY)') $(DIST_FLAGS)
+
 lint: ## Check the import rules, the style, the formatting (gofumpt) and the scripts' syntax
 	$(LINT)
 
@@ -167,5 +170,5 @@ up: images ## Start PostgreSQL and core-api with docker compose (wants SECBOX_WO
 	@scripts/compose.sh up
 
 clean: ## Remove build results; images, workspaces of `make run` and the engine stay
-	rm -rf bin
+	rm -rf bin dist
 	go clean -testcache

@@ -33,6 +33,10 @@ var notRun = map[string]string{
 	"CONTRIBUTING.md: make setup     # installs what is missing: Go modules, Docker engine, PostgreSQL, PgBouncer, the sandbox image":      "sets machines up; continuous integration runs these",
 	"deployment.md: sudo make install         # sets the machine up like make demo; core-api and secbox go into /usr/local/bin (PREFIX=…)": "writes to /usr/local",
 
+	"deployment.md: sudo apt-get install ./secbox-0.2.0-linux-amd64.deb      # or: sudo dnf install ./secbox-0.2.0-linux-amd64.rpm":       "needs a release and systemd",
+	"releases.md: minisign -V -P RWQ… -m SHA256SUMS      # prints version and commit":                                                     "needs a release",
+	"releases.md: minisign -G -s release.key             # once; it prints the public key and asks for a password. Keep release.key safe": "takes ten minutes; scripts/dist has tests of its parts",
+
 	"platforms.md: systemctl enable --now podman.socket":                                                                                                    "needs podman; the part podman of make test-reach does this",
 	"platforms.md: go build ./cmd/core-api":                                                                                                                 "makes a program of Windows",
 	"deployment.md: sudo systemctl enable --now core-api":                                                                                                   "needs systemd",

@@ -102,7 +102,7 @@ func TestRequirementsHaveTests(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if e.IsDir() && path != ".." && (strings.HasPrefix(e.Name(), ".") || e.Name() == "bin") {
+		if e.IsDir() && path != ".." && (strings.HasPrefix(e.Name(), ".") || e.Name() == "bin" || e.Name() == "dist") {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(path, "_test.go") || e.Name() == "requirements_test.go" {

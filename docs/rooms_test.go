@@ -80,7 +80,7 @@ func rooms(t *testing.T) (out []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if e.IsDir() && e.Name()[0] != '.' && e.Name() != "bin" {
+		if e.IsDir() && e.Name()[0] != '.' && e.Name() != "bin" && e.Name() != "dist" {
 			out = append(out, e.Name())
 		}
 	}

@@ -12,11 +12,11 @@ cd "$(dirname "$0")/.."
 
 arch=$(engine_arch)
 program=bin/sandbox-init
-if have go; then
+if [ -e go.mod ] && have go; then
 	# Without the state of the checkout in it, so that only its own source changes it.
 	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -buildvcs=false -ldflags=-s -o "$program" ./cmd/sandbox-init
 elif [ ! -x "$program" ]; then
-	fail "Go is missing and there is no $program; install Go (https://go.dev/dl) or put the released program there"
+	fail "Go or its source is missing, and there is no $program; install Go (https://go.dev/dl) or put the released program there"
 fi
 
 choose_base "${SECBOX_SANDBOX_BASE:-}" python:3.12-slim secbox-base:bookworm bookworm \

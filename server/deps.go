@@ -195,8 +195,8 @@ func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(c
 		Runtime: d.settings.Sandbox.Runtime,
 		Podman:  d.podman, OwnSeccomp: d.settings.Sandbox.Seccomp != settings.SeccompOfEngine,
 		ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(d.settings.Sandbox.DiskFreeMinBytes),
-		FreeMinInodes: uint64(d.settings.Sandbox.DiskFreeMinInodes), Skills: d.skills.Now, Version: buildinfo.Version, NodeID: nodeID, Now: time.Now,
-		Logger: log,
+		FreeMinInodes: uint64(d.settings.Sandbox.DiskFreeMinInodes), Skills: d.skills.Now, Version: buildinfo.Version,
+		NodeID: nodeID, Now: time.Now, Logger: log,
 	})
 }
 

@@ -78,7 +78,8 @@ func (s *Server) recordEnd(ctx context.Context) {
 		return
 	}
 	ctx = s.acting(context.WithoutCancel(ctx))
-	if err := admin.Record(ctx, s.db.AdminEvents(), admin.NodeEnded, s.state.NodeID(), map[string]any{"version": buildinfo.Version}); err != nil {
+	data := map[string]any{"version": buildinfo.Version}
+	if err := admin.Record(ctx, s.db.AdminEvents(), admin.NodeEnded, s.state.NodeID(), data); err != nil {
 		s.log.Warn("the end of this node could not be recorded; its next start will tell", "error", err)
 	}
 }

@@ -54,8 +54,8 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	}}
 	all := &sandboxes{}
 	connected := relay.Config{NodeID: s.state.NodeID(), Config: remote.Config{
-		Log: s.log, Now: time.Now, Version: buildinfo.Version, Heartbeat: seconds(cfg.HeartbeatSeconds), Grace: seconds(cfg.RunnerGraceSeconds),
-		Valid: s.tokens.Valid,
+		Log: s.log, Now: time.Now, Version: buildinfo.Version, Valid: s.tokens.Valid,
+		Heartbeat: seconds(cfg.HeartbeatSeconds), Grace: seconds(cfg.RunnerGraceSeconds),
 		Late: func(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error {
 			return all.Late(ctx, user, execID, result)
 		},

@@ -35,7 +35,8 @@ func (s *Server) makeUserServers(context.Context) error {
 	}, []string{"server", "outcome"})
 	s.registry.MustRegister(calls)
 	s.userServers = userservers.New(userservers.Config{
-		Servers: servers, Sandbox: s.sandboxes, Bounds: s.commandBounds, Valid: s.tokens.Valid, NewID: NewID, Version: buildinfo.Version, Log: s.log,
+		Servers: servers, Sandbox: s.sandboxes, Bounds: s.commandBounds, Valid: s.tokens.Valid, NewID: NewID,
+		Version: buildinfo.Version, Log: s.log,
 		Observe: func(server, outcome string, took time.Duration) {
 			calls.WithLabelValues(server, outcome).Observe(took.Seconds())
 		},

@@ -1,0 +1,7 @@
+#!/bin/sh
+# The service's user exists before its files. The group docker may open the engine's socket; an engine that is installed later uses it too.
+set -e
+getent group docker >/dev/null || groupadd --system docker
+getent group secbox >/dev/null || groupadd --system secbox
+getent passwd secbox >/dev/null || useradd --system --gid secbox --home-dir /var/lib/secbox --no-create-home --shell /usr/sbin/nologin secbox
+usermod --append --groups docker secbox
