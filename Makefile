@@ -28,7 +28,7 @@ $(NO_CGO) go run ./scripts/typecheck windows/amd64 $(ON_USERS_MACHINES)
 $(NO_CGO) go run ./scripts/typecheck darwin/arm64 $(ON_USERS_MACHINES)
 endef
 
-ON_USERS_MACHINES := ./cmd/secbox ./sandbox ./sandbox/files ./sandbox/process ./sandbox/remote/...
+ON_USERS_MACHINES := ./cmd/secbox ./mcp/hosts ./sandbox ./sandbox/files ./sandbox/process ./sandbox/remote/...
 
 # Packages whose tests need a Docker engine or a browser: make check leaves them to make test.
 NEED_ENGINE := clients|cmd/bench|cmd/core-api|console|engine/dockercli|docs|e2e|engine|health|images|sandbox/docker|scripts|packages/creator

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"secbox/fault"
 	"secbox/sandbox/remote/machine"
@@ -38,29 +39,41 @@ A core-api without tokens needs none from its own machine.`,
 		Example: "  SECBOX_TOKEN=… secbox mcp --server https://core-api.example.com --project demo",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			endpoint, err := o.endpoint()
+			endpoint, token, err := o.connection(getenv)
 			if err != nil {
-				return err
-			}
-			token, err := readToken(getenv, o.tokenFile)
-			if err != nil {
-				return err
-			}
-			if err := o.mayCarry(endpoint, token); err != nil {
 				return err
 			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			return newBridge(endpoint, token, cmd.OutOrStdout(), log).run(cmd.Context(), cmd.InOrStdin())
 		},
 	}
-	flags := cmd.Flags()
+	o.addTo(cmd.Flags())
+	cmd.Flags().StringVar(&o.names, "names", "", "dotted: names of tools with dots, skill.shell.run instead of skill_shell_run")
+	cmd.AddCommand(mcpInstallCommand(getenv))
+	return cmd
+}
+
+// addTo adds the flags that say which server to use.
+func (o *mcpOptions) addTo(flags *pflag.FlagSet) {
 	flags.StringVar(&o.server, "server", defaultServer, "address of core-api")
 	flags.StringVar(&o.project, "project", "",
 		"project whose files the tools work on, unless a call names another (default: one for the token)")
-	flags.StringVar(&o.names, "names", "", "dotted: names of tools with dots, skill.shell.run instead of skill_shell_run")
 	flags.StringVar(&o.tokenFile, "token-file", "", "file that holds the token (default: the environment variable "+envToken+")")
 	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")
-	return cmd
+}
+
+// connection returns the address of /mcp and the token that may be sent there; the token is empty
+// if there is none.
+func (o *mcpOptions) connection(getenv func(string) string) (*url.URL, string, error) {
+	u, err := o.endpoint()
+	if err != nil {
+		return nil, "", err
+	}
+	token, err := readToken(getenv, o.tokenFile)
+	if err != nil {
+		return nil, "", err
+	}
+	return u, token, o.mayCarry(u, token)
 }
 
 // endpoint returns the address of /mcp with the parameters from the flags.

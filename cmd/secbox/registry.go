@@ -114,18 +114,11 @@ func (o *registryOptions) needUser() error {
 
 // endpoint returns the core-api with the token.
 func (o *registryOptions) endpoint(getenv func(string) string) (*endpoint, error) {
-	u, err := o.mcpOptions.endpoint() // checks the address
+	u, token, err := o.connection(getenv)
 	if err != nil {
 		return nil, err
 	}
 	u.Path, u.RawQuery = strings.TrimSuffix(u.Path, "/mcp"), ""
-	token, err := readToken(getenv, o.tokenFile)
-	if err != nil {
-		return nil, err
-	}
-	if err := o.mayCarry(u, token); err != nil {
-		return nil, err
-	}
 	return newEndpoint(u, token), nil
 }
 
