@@ -137,7 +137,7 @@ func blocksOf(page string) (out []block, skipped []string, err error) {
 					return nil, nil, fmt.Errorf("line %d: an answer without commands before it", since)
 				}
 				out[len(out)-1].answer, out[len(out)-1].answerLine = text, since
-			case !slices.Contains([]string{"json", "yaml", "ini", "markdown", "go", "diagram"}, language):
+			case !slices.Contains([]string{"json", "yaml", "ini", "markdown", "go", "js", "diagram"}, language):
 				return nil, nil, fmt.Errorf("line %d: a block of %q; sh, console, text and a few others are known", since, language)
 			}
 		case open:

@@ -12,15 +12,16 @@
 #   fuzz         requests made from the contract, of a fixed seed (SEED=2 ROUNDS=20 for others)
 #   promtool     Prometheus' promtool: /metrics
 #   axe          axe-core on each page of the console, in light and dark, and pages of 360 pixels
+#   agents       the programs of docs/agents.md with the frameworks' packages, 200 MB that npm installs into .cache/agents, and a scripted model
 #
 # Each part is one line, ok or FAIL with the reason, and at the end there is a table; the exit code is 1 if one failed. VERBOSE=1 shows what a part prints.
-# --quick leaves out promtool, which is downloaded, and axe, which `make test` runs.
+# --quick leaves out promtool and agents, which are downloaded, and axe, which `make test` runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 
-all=(conformance sdk langchain types sigstore webhook urllib container fuzz promtool axe)
+all=(conformance sdk langchain types sigstore webhook urllib container fuzz promtool axe agents)
 if [ "${1:-}" = --quick ]; then
 	shift
 	all=("${all[@]:0:9}")
@@ -58,6 +59,17 @@ part_promtool() (
 	curl -sS -f "$url/metrics" | promtool check metrics
 )
 part_axe() { CGO_ENABLED=0 go test -count=1 -vet=off -run "^TestPagesAreAccessible\$" ./console; }
+part_agents() (
+	PACKAGES=$PWD/.cache/agents
+	if ! cmp -s "$here/agents/package-lock.json" "$PACKAGES/installed.json"; then
+		mkdir -p "$PACKAGES"
+		cp "$here"/agents/package*.json "$PACKAGES/"
+		(cd "$PACKAGES" && within 600 npm ci --ignore-scripts --no-audit --no-fund) >"$dir/npm.log" 2>&1 || { tail -n 3 "$dir/npm.log" && exit 1; }
+		cp "$here/agents/package-lock.json" "$PACKAGES/installed.json"
+	fi
+	mkdir "$dir/programs"
+	PACKAGES=$PACKAGES WORK=$dir/programs node "$here/agents/run.mjs"
+)
 
 here=$PWD/scripts/interop
 export NODE_PATH=$packages/node_modules SECBOX=$dir/secbox
