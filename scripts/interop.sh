@@ -13,15 +13,16 @@
 #   promtool     Prometheus' promtool: /metrics
 #   axe          axe-core on each page of the console, in light and dark, and pages of 360 pixels
 #   agents       the programs of docs/agents.md with the frameworks' packages, 200 MB that npm installs into .cache/agents, and a scripted model
+#   hosts        Claude Code, Gemini CLI and Codex with what secbox mcp install wrote, 750 MB that npm installs into .cache/hosts
 #
 # Each part is one line, ok or FAIL with the reason, and at the end there is a table; the exit code is 1 if one failed. VERBOSE=1 shows what a part prints.
-# --quick leaves out promtool and agents, which are downloaded, and axe, which `make test` runs.
+# --quick leaves out promtool, agents and hosts, which are downloaded, and axe, which `make test` runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 
-all=(conformance sdk langchain types sigstore webhook urllib container fuzz promtool axe agents)
+all=(conformance sdk langchain types sigstore webhook urllib container fuzz promtool axe agents hosts)
 if [ "${1:-}" = --quick ]; then
 	shift
 	all=("${all[@]:0:9}")
@@ -59,17 +60,18 @@ part_promtool() (
 	curl -sS -f "$url/metrics" | promtool check metrics
 )
 part_axe() { CGO_ENABLED=0 go test -count=1 -vet=off -run "^TestPagesAreAccessible\$" ./console; }
-part_agents() (
-	PACKAGES=$PWD/.cache/agents
-	if ! cmp -s "$here/agents/package-lock.json" "$PACKAGES/installed.json"; then
-		mkdir -p "$PACKAGES"
-		cp "$here"/agents/package*.json "$PACKAGES/"
-		(cd "$PACKAGES" && within 600 npm ci --ignore-scripts --no-audit --no-fund) >"$dir/npm.log" 2>&1 || { tail -n 3 "$dir/npm.log" && exit 1; }
-		cp "$here/agents/package-lock.json" "$PACKAGES/installed.json"
+# programs PART: what the lock file of the part's folder names, in .cache, and a directory for the part.
+programs() {
+	export PACKAGES=$PWD/.cache/$1 WORK=$dir/$1
+	mkdir -p "$PACKAGES" "$WORK"
+	if ! cmp -s "$here/$1/package-lock.json" "$PACKAGES/installed.json"; then
+		cp "$here/$1"/package*.json "$PACKAGES/"
+		(cd "$PACKAGES" && within 900 npm ci --ignore-scripts --no-audit --no-fund) || { echo "npm cannot install the programs; look at the lines above with VERBOSE=1" && return 1; }
+		cp "$here/$1/package-lock.json" "$PACKAGES/installed.json"
 	fi
-	mkdir "$dir/programs"
-	PACKAGES=$PACKAGES WORK=$dir/programs node "$here/agents/run.mjs"
-)
+}
+part_agents() (programs agents && node "$here/agents/run.mjs")
+part_hosts() (programs hosts && "$here/hosts/run.sh")
 
 here=$PWD/scripts/interop
 export NODE_PATH=$packages/node_modules SECBOX=$dir/secbox
