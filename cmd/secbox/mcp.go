@@ -22,24 +22,24 @@ const (
 )
 
 type mcpOptions struct {
-	server, project, names, tokenFile string
-	insecure                          bool
+	connection
+	project, names string
 }
 
 func mcpCommand(getenv func(string) string) *cobra.Command {
-	var o mcpOptions
+	o := mcpOptions{connection: connection{getenv: getenv}}
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Run an MCP server over stdio: the skills of a core-api as tools",
 		Long: `Passes the messages of an MCP client on standard input to the /mcp of a core-api, and the answers to standard output. Logs go to standard
 error. It ends when its standard input has ended and all that it asked for is answered.
 
-The token comes from the environment variable ` + envToken + ` or from a file, never from the command line, where other users could read it.
+The token comes from a file, the environment variable ` + envToken + ` or the login, never from the command line, where other users could read it.
 A core-api without tokens needs none from its own machine.`,
 		Example: "  SECBOX_TOKEN=… secbox mcp --server https://core-api.example.com --project demo",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			endpoint, token, err := o.connection(getenv)
+			endpoint, token, err := o.reach()
 			if err != nil {
 				return err
 			}
@@ -53,23 +53,22 @@ A core-api without tokens needs none from its own machine.`,
 	return cmd
 }
 
-// addTo adds the flags that say which server to use.
+// addTo adds the flags that say which server to use, and for which project.
 func (o *mcpOptions) addTo(flags *pflag.FlagSet) {
-	flags.StringVar(&o.server, "server", defaultServer, "address of core-api")
+	o.addFlags(flags)
 	flags.StringVar(&o.project, "project", "",
 		"project whose files the tools work on, unless a call names another (default: one for the token)")
-	flags.StringVar(&o.tokenFile, "token-file", "", "file that holds the token (default: the environment variable "+envToken+")")
-	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")
 }
 
-// connection returns the address of /mcp and the token that may be sent there; the token is empty
-// if there is none.
-func (o *mcpOptions) connection(getenv func(string) string) (*url.URL, string, error) {
-	u, err := o.endpoint()
+// reach returns the address of /mcp and the token that may be sent there; the token is empty if
+// there is none.
+func (o *mcpOptions) reach() (*url.URL, string, error) {
+	server, token, err := o.resolve()
 	if err != nil {
 		return nil, "", err
 	}
-	token, err := readToken(getenv, o.tokenFile)
+	o.server = server
+	u, err := o.endpoint()
 	if err != nil {
 		return nil, "", err
 	}

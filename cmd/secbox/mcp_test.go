@@ -62,7 +62,7 @@ func TestTokenInPlainText(t *testing.T) {
 		"https://example.test": true, "http://example.test": false, "http://localhost.example.test": false, "http://0.0.0.0": false,
 		"http://[::ffff:127.0.0.1]": true, "http://127.0.0.1.example.test": false,
 	} {
-		o := mcpOptions{server: server}
+		o := mcpOptions{connection: connection{server: server}}
 		u, err := o.endpoint()
 		if err != nil {
 			t.Fatal(err)

@@ -33,7 +33,7 @@ type installOptions struct {
 }
 
 func mcpInstallCommand(getenv func(string) string) *cobra.Command {
-	var o installOptions
+	o := installOptions{mcpOptions: mcpOptions{connection: connection{getenv: getenv}}}
 	cmd := &cobra.Command{
 		Use:   "install --for HOST",
 		Short: "Add secbox mcp to the configuration of an MCP host",
@@ -43,12 +43,12 @@ entries and comments stay, and the former file is kept beside the new one with t
 HOST is one of ` + hostNames() + `.
 
 The token stays out of the command line: the entry names the file of --token-file, or has the token of the environment variable ` + envToken + `,
-and only you may read the configuration then.`,
+and only you may read the configuration then. After "secbox login" it needs neither.`,
 		Example: `  secbox mcp install --for claude-desktop --project demo
   secbox mcp install --for vscode --file .vscode/mcp.json --token-file ~/.secbox-token
   secbox mcp install --for codex --print`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, getenv) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	flags := cmd.Flags()
 	o.addTo(flags)
@@ -59,7 +59,7 @@ and only you may read the configuration then.`,
 	return cmd
 }
 
-func (o *installOptions) run(cmd *cobra.Command, getenv func(string) string) error {
+func (o *installOptions) run(cmd *cobra.Command) error {
 	h, ok := hosts.Named(o.host)
 	if !ok {
 		return fault.New(fault.InvalidRequest, "--for %q is no host; use one of %s, or copy what --print shows for one of them", o.host, hostNames())
@@ -73,7 +73,7 @@ func (o *installOptions) run(cmd *cobra.Command, getenv func(string) string) err
 			return fault.Wrap(fault.InvalidRequest, err, "cannot make --token-file %s absolute: %s", o.tokenFile, err)
 		}
 	}
-	u, token, err := o.connection(getenv)
+	u, token, err := o.reach()
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (o *installOptions) run(cmd *cobra.Command, getenv func(string) string) err
 		return err
 	}
 	e := hosts.Entry{Name: o.name, Command: program, Args: o.arguments(), TokenVariable: envToken}
-	if o.tokenFile == "" {
+	if o.tokenFile == "" && o.getenv(envToken) != "" { // the program that the host starts finds a login
 		e.Token = token
 	}
 	if o.print {
@@ -99,7 +99,7 @@ func (o *installOptions) run(cmd *cobra.Command, getenv func(string) string) err
 	}
 	file := o.file
 	if file == "" {
-		if file, err = h.File(runtime.GOOS, getenv); err != nil {
+		if file, err = h.File(runtime.GOOS, o.getenv); err != nil {
 			return err
 		}
 	}

@@ -170,3 +170,28 @@ func TestPrintedEntry(t *testing.T) {
 		t.Error(files, err)
 	}
 }
+
+// TestInstallAfterLogin: the entry has no token, and secbox mcp finds the one of the login.
+func TestInstallAfterLogin(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t)
+	home := t.TempDir()
+	login := filepath.Join(home, "login.json")
+	if err := os.WriteFile(login, []byte(`{"server": "http://`+r.addr+`/", "token": "right"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	getenv := environment("HOME", home, "USERPROFILE", home, "APPDATA", home, envConfig, login)
+	var out, words bytes.Buffer
+	if code := run(t.Context(), []string{"mcp", "install", "--for", "codex"}, getenv, strings.NewReader(""), &out, &words); code != 0 {
+		t.Fatal(words.String())
+	}
+	config, err := os.ReadFile(filepath.Join(home, ".codex", "config.toml"))
+	if err != nil || strings.Contains(string(config), "right") || !strings.Contains(string(config), "args = ['mcp', '--server', 'http://"+r.addr+"/']") {
+		t.Errorf("%v %s", err, config)
+	}
+	out.Reset()
+	code := run(t.Context(), []string{"mcp", "--server", "http://" + r.addr + "/"}, getenv, strings.NewReader(hello), &out, &words)
+	if code != 0 || !strings.Contains(out.String(), `"result"`) {
+		t.Errorf("code %d, %s%s", code, out.String(), words.String())
+	}
+}

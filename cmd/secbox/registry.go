@@ -38,12 +38,10 @@ wherever that is: on the server, or on the machine that ` + "`secbox runner`" + 
   secbox registry install weather --user bob --agent agent001`,
 	}
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&o.server, "server", defaultServer, "address of core-api")
+	o.addFlags(flags)
 	flags.StringVar(&o.user, "user", "", "the user whose sandbox is meant")
 	flags.StringVar(&o.agent, "agent", "", "the agent whose user is meant")
 	flags.BoolVar(&o.agents, "agents", false, "agents instead of skills")
-	flags.StringVar(&o.tokenFile, "token-file", "", "file that holds the token (default: the environment variable "+envToken+")")
-	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")
 
 	entry := func(use, short, method, action, done string) *cobra.Command {
 		example := "  secbox registry " + use + " weather --user bob --agent agent001"
@@ -114,7 +112,8 @@ func (o *registryOptions) needUser() error {
 
 // endpoint returns the core-api with the token.
 func (o *registryOptions) endpoint(getenv func(string) string) (*endpoint, error) {
-	u, token, err := o.connection(getenv)
+	o.getenv = getenv
+	u, token, err := o.reach()
 	if err != nil {
 		return nil, err
 	}
