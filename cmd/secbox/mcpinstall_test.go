@@ -63,6 +63,9 @@ func TestInstall(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, "former file is "+file+hosts.BackupEnding) {
 		t.Errorf("code %d, %s%s", code, stdout, stderr)
 	}
+	if code, stdout, stderr = installed(t, home, "", append(args, "--token-file", token)...); code != 0 || strings.Contains(stdout, "former") {
+		t.Errorf("nothing changes, and code %d, %s%s", code, stdout, stderr)
+	}
 	if kept, err := os.ReadFile(file + hosts.BackupEnding); err != nil || string(kept) != string(content) {
 		t.Errorf("%v %s", err, kept)
 	}

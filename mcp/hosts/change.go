@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -47,6 +48,9 @@ func Change(file string, secret bool, edit func([]byte) ([]byte, error)) (backup
 	content, err := edit(old)
 	if err != nil {
 		return "", wrap(err)
+	}
+	if backup != "" && bytes.Equal(content, old) && !secret {
+		return "", nil // the backup of an earlier change stays
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return "", wrap(err)
