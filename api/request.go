@@ -46,7 +46,8 @@ func execRequest(body wire.ExecRequest, async bool, idempotencyKey *string, call
 		refuse("exec.tty_record", "needs exec.tty")
 	}
 
-	if body.Exec.StdinStream && (body.Exec.Stdin != "" || body.Exec.TTY != nil || body.Exec.Context != "" || async && body.SessionID == "") {
+	if body.Exec.StdinStream &&
+		(body.Exec.Stdin != "" || body.Exec.TTY != nil || body.Exec.Context != "" || async && body.SessionID == "") {
 		refuse("exec.stdin_stream", "cannot be combined with exec.stdin, exec.tty, exec.context, or Prefer: respond-async without a session")
 	}
 	if !shortForm(body.Exec, &req.Command, refuse) {

@@ -108,8 +108,8 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// start starts a core-api whose webhooks may go to the ports, and returns its address and a function
-// that makes tokens of workers.
+// start starts a core-api whose webhooks may go to the ports, and returns its address and a
+// function that makes tokens of workers.
 func start(t *testing.T, database string, ports ...string) (address string, newToken func(name string) string) {
 	t.Helper()
 	dir := t.TempDir()

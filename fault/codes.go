@@ -92,8 +92,8 @@ var (
 	UnknownEntry = code("unknown_entry", http.StatusNotFound, 4, "There is no such skill or agent")
 	NameTaken    = code("name_taken", http.StatusConflict, 5, "The name belongs to another author")
 	// the user has, or is getting, a skill or agent of this name
-	AlreadyInstalled   = code("already_installed", http.StatusConflict, 5, "It is installed already")
-	ImageMissing       = code("image_missing", http.StatusUnprocessableEntity, 6, "The engine does not hold the image")
+	AlreadyInstalled = code("already_installed", http.StatusConflict, 5, "It is installed already")
+	ImageMissing     = code("image_missing", http.StatusUnprocessableEntity, 6, "The engine does not hold the image")
 	// no own image of this name
 	UnknownImage = code("unknown_image", http.StatusNotFound, 4, "There is no such image")
 	// another command builds or has changed the image

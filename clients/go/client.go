@@ -26,7 +26,7 @@ type Config struct {
 	Insecure  bool          // sends the token over plain http to another machine
 	HTTP      *http.Client  // nil: a client with connections of its own; redirects are never followed
 	UserAgent string        // empty: secbox-go
-	Patience  time.Duration // how long a request is repeated while the server is busy, or away after an answer; 0: 30 seconds, negative: never
+	Patience  time.Duration // how long a request is repeated while the server is busy or restarts; 0: 30 seconds, negative: never
 }
 
 // DefaultServer is the address of a core-api on this machine.
@@ -65,7 +65,7 @@ func New(cfg Config) (*Client, error) {
 		transport.MaxIdleConnsPerHost = 16
 		c.http.Transport = transport
 	}
-	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the token is for this server only
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // they would get the token
 	if c.cfg.Patience == 0 {
 		c.cfg.Patience = 30 * time.Second
 	}
@@ -83,8 +83,8 @@ func isLoopback(host string) bool {
 // Server returns the server's address.
 func (c *Client) Server() string { return c.base.String() }
 
-// Error is a refusal of core-api, or, with the Code Unreachable or NotCoreAPI, why there is no answer of
-// one.
+// Error is a refusal of core-api. With the Code Unreachable or NotCoreAPI it says why there is no
+// answer of a core-api.
 type Error struct {
 	Status int    `json:"status"` // of HTTP; 0: no answer
 	Code   string `json:"code"`   // see /docs of the server

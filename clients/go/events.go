@@ -64,8 +64,8 @@ func (c *Client) streamWith(ctx context.Context, req Request, in io.Reader, each
 	return state, err
 }
 
-// SendStdin sends the standard input of an exec whose command has Stream set, once. An exec that has
-// ended, or had another one, is no error.
+// SendStdin sends the standard input of an exec whose command has Stream set, once. An exec that
+// has ended, or had another one, is no error.
 func (c *Client) SendStdin(ctx context.Context, execID string, in io.Reader) error {
 	_, err := c.json(ctx, call{
 		method: http.MethodPut, path: segments("sandbox", "execs", execID, "stdin"), content: in,
@@ -78,7 +78,8 @@ func (c *Client) SendStdin(ctx context.Context, execID string, in io.Reader) err
 	return err
 }
 
-// Follow calls each with the events of an exec after the one with the id lastID; empty: all of them.
+// Follow calls each with the events of an exec after the event with the id lastID; empty: all of
+// them.
 func (c *Client) Follow(ctx context.Context, execID, lastID string, each func(Event) error) (State, error) {
 	return c.stream(ctx, call{method: http.MethodGet, path: segments("sandbox", "execs", execID, "events"), header: map[string]string{}},
 		lastID, each)

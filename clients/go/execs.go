@@ -156,8 +156,8 @@ func pages[T any](ctx context.Context, c *Client, path string, filter url.Values
 	}
 }
 
-// Cancel requests the end of an exec, and does not wait for it. The error exec_ended says that it has
-// ended already.
+// Cancel requests the end of an exec, and does not wait for it. The error exec_ended says that it
+// has ended already.
 func (c *Client) Cancel(ctx context.Context, execID string) error {
 	_, err := c.json(ctx, call{method: http.MethodPost, path: segments("sandbox", "execs", execID, "cancel")}, nil)
 	return err

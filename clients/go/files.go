@@ -47,7 +47,7 @@ func InputFile(name, as string) (Input, error) {
 	return in, nil
 }
 
-// maxInput bounds what InputFile reads, in bytes. A server's own bound of a body is lower by default.
+// maxInput bounds what InputFile reads, in bytes. A server's bound of a body is lower by default.
 const maxInput = 256 << 20
 
 // InputBytes is an input with any content.
@@ -88,8 +88,8 @@ func (c *Client) Artifact(ctx context.Context, execID, name string) (io.ReadClos
 	return c.download(ctx, segments(append([]string{"sandbox", "execs", execID, "artifacts"}, strings.Split(name, "/")...)...), nil)
 }
 
-// SaveArtifacts writes artifacts of an exec into a directory, which it makes. Each file appears when
-// it is complete and its digest right. Names and links cannot lead out of the directory.
+// SaveArtifacts writes artifacts of an exec into a directory, which it makes. Each file appears
+// when it is complete and its digest right. Names and links cannot lead out of the directory.
 func (c *Client) SaveArtifacts(ctx context.Context, execID string, artifacts []Artifact, dir string) error {
 	if len(artifacts) == 0 {
 		return nil
