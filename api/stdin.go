@@ -41,8 +41,9 @@ func (s *Server) SendStdin(ctx context.Context, in wire.SendStdinRequestObject) 
 	}
 	waiting, cancel := context.WithTimeout(ctx, terminalTimeout)
 	stdin, err := s.cfg.Runner.Stdin(waiting, rec)
+	late := waiting.Err() != nil
 	cancel()
-	if waiting.Err() != nil && err != nil {
+	if err != nil && late {
 		e := fault.New(fault.ServerBusy, "exec %s waits for its turn; come again", rec.ExecID)
 		e.RetryAfter = time.Second
 		err = e

@@ -48,6 +48,12 @@ db.commit()`
 		t.Errorf("the second worker.py has run a job again: %s, after %s", again, rows)
 	}
 
+	python("-c", table, "insert")
+	run(t, "..", environ, "go", "run", "-trimpath", "./examples/worker", filepath.Join(dir, "jobs.db"), "--once")
+	if rows := python("-c", table, "rows"); !strings.Contains(rows, "(3, 'succeeded', 0, '") || !strings.HasSuffix(rows, "(4, 'failed', 3, '')]\n") {
+		t.Errorf("the worker in Go left %s", rows)
+	}
+
 	write("jobs.jsonl", `{"id": "a", "script": "echo hello"}`+"\n")
 	run(t, dir, environ, "node", "--no-warnings", filepath.Join(compiled(t), "test/worker.js"), "jobs.jsonl", "results.jsonl", "--once")
 	results, err := os.ReadFile(filepath.Join(dir, "results.jsonl"))
