@@ -143,7 +143,7 @@ func (c *crawl) fill(db store.Database) error {
 
 	imageID := "sha256:" + strings.Repeat("ab", 32)
 	if _, err := db.OwnImages().Put(ctx, images.Image{
-		Name: "data", Ref: images.Ref("data", imageID), ImageID: imageID, Source: images.Imported, BOM: []byte(`{"bomFormat":"CycloneDX","specVersion":"1.6"}`),
+		Name: "csv", Ref: images.Ref("csv", imageID), ImageID: imageID, Source: images.Imported, BOM: []byte(`{"bomFormat":"CycloneDX","specVersion":"1.6"}`),
 	}, ""); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (c *crawl) fill(db store.Database) error {
 	day := now.AddDate(0, 0, -20).UTC().Format(time.RFC3339)
 	c.values = map[string][]string{
 		// In paths, by the name, or by the part before it.
-		"execs/": {ended.ExecID, again.ExecID}, "tokens/": {"the-admin", "the-runner"}, "events/": {"1"}, "holds/": {hold}, "skills/": {"own", "shell.run"}, "images/": {"data"},
+		"execs/": {ended.ExecID, again.ExecID}, "tokens/": {"the-admin", "the-runner"}, "events/": {"1"}, "holds/": {hold}, "skills/": {"own", "shell.run"},
 		"packages/": {"ag"}, "registry/": {"skills"},
 		"inputs/": {"in.csv"}, "artifacts/": {"out.txt"}, "show/": {"out.txt"}, "view/": {"out.txt"}, "show-input/": {"in.csv"}, "view-input/": {"in.csv"},
 		"output/": {"stdout"}, "skill": {"own"}, "user": {"ann"}, "name": {"csv"}, "agent": {"ag"},
