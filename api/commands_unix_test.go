@@ -133,14 +133,14 @@ func TestExamplesOfDocsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Examples that make things run first, and those that remove them last. No real exec has left a
-	// manifest or a policy.
+	// manifest or a policy, and none runs.
 	first := []string{"uploadSkill", "editSkillFile", "editSandboxFile", "publishToRegistry", "installFromRegistry", "writeProjectFile", "writeSessionFile"}
 	last := []string{
 		"moveProjectFile", "moveSessionFile",
 		"removeProject", "uninstall", "withdrawFromRegistry", "deletePackage", "removeHold", "followExecs", "watchSessionFiles",
 	}
 	f.inWork("1001", "agent001", "skills/csv-report/SKILL.md", "# CSV")
-	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta", "replayExec", "getComparison"})
+	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta", "replayExec", "getComparison", "sendStdin"})
 	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {
 		return slices.Contains(elsewhere, id)
 	}), last)

@@ -48,7 +48,7 @@ type Runner interface {
 	RunAll(ctx context.Context, reqs []runner.Request) ([]runner.Outcome, error)
 
 	// Stdin waits until an exec on this node takes its standard input, and returns a writer for it,
-	// which the caller must close. Writes fail with fault.ExecEnded when the command has ended.
+	// whose Close ends the input. Writes fail with fault.ExecEnded when the command has ended.
 	// fault.ExecEnded, fault.InvalidRequest.
 	Stdin(ctx context.Context, rec audit.Record) (io.WriteCloser, error)
 

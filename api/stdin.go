@@ -74,9 +74,8 @@ func (s *Server) passStdin(ctx context.Context, execID string, to io.WriteCloser
 	case fault.Is(err, fault.ExecEnded), running.Err() != nil && ctx.Err() == nil:
 		_ = to.Close()
 		return wire.SendStdin200JSONResponse{Bytes: n, Ended: true}, nil
-	default:
+	default: // to stays open, so that the command does not see an end before it is killed
 		canceled := s.cfg.Runner.Cancel(context.WithoutCancel(ctx), execID)
-		_ = to.Close()
 		if errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil {
 			err = fault.Wrap(fault.InvalidRequest, err, "the standard input was cut off, and the exec is canceled")
 		}

@@ -71,7 +71,7 @@ func (x *exec) openStdin() (in io.Reader, end func()) {
 var errStdinEnded = fault.New(fault.ExecEnded, "the exec has ended, and reads no more standard input")
 
 // Stdin waits until the command of an exec on this node takes its standard input, and returns a
-// writer for it, which the caller must close. Writes wait for the command to read, and fail with
+// writer for it, whose Close ends the input. Writes wait for the command to read, and fail with
 // fault.ExecEnded when it has ended. fault.InvalidRequest if the exec takes none, or has one
 // already.
 func (r *Runner) Stdin(ctx context.Context, rec audit.Record) (io.WriteCloser, error) {

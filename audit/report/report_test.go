@@ -161,7 +161,7 @@ func TestEveryKindHasAnArea(t *testing.T) {
 			t.Errorf("%s has no area", e.Kind)
 		}
 	}
-	if n != int64(len(admin.Kinds()))+2 || changes != 16 {
+	if n != int64(len(admin.Kinds()))+2 || changes != 18 {
 		t.Errorf("%d events, %d kinds of changes", n, changes)
 	}
 }

@@ -10163,6 +10163,7 @@ export interface operations {
         /** @description The standard input, with any Content-Type; it may be empty. */
         requestBody: {
             content: {
+                /** @example line 1 */
                 "*/*": string;
             };
         };
