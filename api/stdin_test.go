@@ -41,7 +41,8 @@ func TestSendStdin(t *testing.T) {
 	send := func(execID, body string) reply {
 		return f.do(request{method: "PUT", path: "/sandbox/execs/" + execID + "/stdin", body: body, header: map[string]string{"Content-Type": "text/plain"}})
 	}
-	if got := decodeAs[wire.StdinSent](t, send(running.ExecID, "\xff\x00ab"), 200); got.Bytes != 4 || got.Ended || to.got.String() != "\xff\x00ab" || !to.closed {
+	got := decodeAs[wire.StdinSent](t, send(running.ExecID, "\xff\x00ab"), 200)
+	if got.Bytes != 4 || got.Ended || to.got.String() != "\xff\x00ab" || !to.closed {
 		t.Errorf("%+v, %q", got, to.got.String())
 	}
 	to = &taker{most: 6}
