@@ -214,11 +214,23 @@ func (x *execStream) piece(stream int, rec audit.Record, text []byte) error {
 		return err
 	}
 	piece := wire.ExecOutput{Offset: x.at[stream], Data: string(text), Encoding: "utf-8"}
-	if !utf8.Valid(text) {
+	if !isText(text) {
 		piece.Data, piece.Encoding = base64.StdEncoding.EncodeToString(text), "base64"
 	}
 	x.at[stream] += int64(len(text))
 	return x.event(name, "", piece)
+}
+
+// isText reports whether output is shorter as text than in base64: JSON takes six bytes for most
+// control characters.
+func isText(output []byte) bool {
+	control := 0
+	for _, b := range output {
+		if b < ' ' && b != '\n' && b != '\t' && b != '\r' {
+			control++
+		}
+	}
+	return 5*control <= len(output)/3 && utf8.Valid(output)
 }
 
 func (x *execStream) event(name, mark string, data any) error {
