@@ -134,7 +134,7 @@ type Result struct {
 	StdoutInlineCut bool   `json:"stdout_inline_truncated"` // Output has the rest
 	StderrInlineCut bool   `json:"stderr_inline_truncated"`
 	Warm            bool   `json:"warm"` // the container waited for it
-	Replayed        bool   `json:"-"`    // it is that of an earlier request with the same key
+	Replayed        bool   `json:"-"`    // an earlier request with the same key has run it
 }
 
 // Artifact is a file that an exec left in /workspace/artifacts.

@@ -27,7 +27,7 @@ type skillsOptions struct {
 func skillsCommand(getenv func(string) string) *cobra.Command {
 	o := skillsOptions{connection: connection{getenv: getenv}}
 	cmd := &cobra.Command{
-		Use: "skills", Short: "List and invoke skills; upload, compare, sync and promote those of a user",
+		Use: "skills", Short: "List and invoke skills; upload, compare, sync and promote a user's own",
 		Example: `  secbox skills list
   secbox skills invoke report --inputs @inputs.json
   secbox skills upload report.zip --user bob --agent agent001`,

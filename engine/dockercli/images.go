@@ -17,7 +17,8 @@ import (
 
 // Pipe runs docker to its end with these standard streams, of any size; nil is none. stdout and
 // stderr are written to at the same time. No process is left when it returns, nor, on Linux, when
-// this process is killed. Errors are those of Output, by the end of docker's standard error.
+// this process is killed. Its errors are the errors of Output, by the end of docker's standard
+// error.
 func (c *CLI) Pipe(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args ...string) error {
 	runtime.LockOSThread() // see FollowImages
 	defer runtime.UnlockOSThread()
