@@ -76,7 +76,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		}
 	}
 	for _, m := range mounts {
-		args = append(args, "--mount", bindMount(m))
+		args = append(args, "--mount", mountOf(m, o.WorkspaceVolume))
 	}
 	if points != nil {
 		args = append(args, points.arguments()...)
@@ -145,10 +145,14 @@ func workdir(mounts []Mount, points *mountPoints) string {
 	return "/"
 }
 
-// bindMount formats a value of --mount, which, unlike -v, refuses a source that does not exist. The
-// value is CSV: workspace refuses roots with a comma, and ids have none.
-func bindMount(m Mount) string {
+// mountOf formats a value of --mount, which, unlike -v, refuses a source that does not exist, also
+// in a volume. The value is CSV: workspace refuses roots with a comma, and ids have none.
+func mountOf(m Mount, volume string) string {
 	value := "type=bind,source=" + m.Source + ",target=" + m.Target
+	if volume != "" {
+		// volume-nocopy: an empty volume is not filled with the image's files at the target
+		value = "type=volume,source=" + volume + ",volume-subpath=" + m.Source + ",target=" + m.Target + ",volume-nocopy"
+	}
 	if m.ReadOnly {
 		value += ",readonly"
 	}

@@ -21,6 +21,9 @@ type Options struct {
 	ReadOnlyRootfs bool
 	Seccomp        string // path of the profile on this machine; empty: the engine's own profile
 	Podman         bool   // podman's service is the engine
+	// WorkspaceVolume is the volume that sources of mounts are in; empty: they are on the engine's
+	// machine.
+	WorkspaceVolume string
 }
 
 // Config configures a cold engine.
@@ -62,6 +65,9 @@ type Cold struct {
 // NewCold makes the engine; it starts nothing yet.
 func NewCold(cfg Config) *Cold {
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, answerTimeout)
+	if cfg.Options.WorkspaceVolume != "" {
+		cfg.CLI.RequireSubpath() // an older engine would mount all projects
+	}
 	return &Cold{
 		cfg: cfg, starts: make(chan struct{}, startsAtOnce()), later: make(chan struct{}, 1), stop: make(chan struct{}),
 		sweeps: sweepsAfterFailure,

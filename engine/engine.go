@@ -100,7 +100,8 @@ func (p MountSet) drop() {
 	}
 }
 
-// Mount is a bind mount. Source is the path as docker on this platform takes it.
+// Mount is a bind mount, or mounts a directory in Options.WorkspaceVolume. Source is the path as
+// docker on this platform takes it.
 type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`

@@ -43,6 +43,11 @@ func Greeted(slot Slot) bool {
 	}
 }
 
+// RunArgs returns the docker argv of a container with mounts.
+func RunArgs(o Options, mounts ...Mount) []string {
+	return runArgs(Identity{}, o, Spec{}, "", mounts, nil)
+}
+
 // LimitsError waits for the change of the limits of a warm slot's container.
 func LimitsError(slot Slot) error {
 	container := slot.(*warmSlot)

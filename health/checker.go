@@ -66,7 +66,8 @@ type Config struct {
 	// From the path adapter.
 	RuntimeMode         string // linux, windows, wsl or container
 	WorkspaceRootNative string
-	DockerRoot          string // the workspace root in docker's form
+	DockerRoot          string // the workspace root in docker's form; empty in a volume
+	WorkspaceVolume     string // the volume that is the workspace root; empty: it is a directory of the engine's machine
 
 	ContainerUser  string // "uid:gid" of every job
 	Runtime        string // OCI runtime of every container, from the settings; empty: the engine's default

@@ -203,6 +203,9 @@ func TestProblems(t *testing.T) {
 		{"an old CLI exits 0 without an engine", func(t *testing.T, c *Config) {
 			c.CLI = dockerclitest.Script(t, `echo '{"ServerErrors":["Cannot connect to the Docker daemon"]}'`)
 		}, "engine", Unavailable, fault.EngineUnavailable, "does not answer"},
+		{"an engine too old for a volume", func(t *testing.T, c *Config) {
+			c.CLI = dockerclitest.Script(t, "echo 'client version 1.45 is too new. Maximum supported API version is 1.41' >&2; exit 1")
+		}, "engine", Unavailable, fault.EngineUnavailable, "in a volume, which needs Docker 26"},
 		{"no docker CLI", func(_ *testing.T, c *Config) { c.CLI, c.Images = nil, nil }, "engine", Unavailable, fault.EngineUnavailable, "sandbox.docker_path"},
 		{"Windows containers", func(t *testing.T, c *Config) {
 			c.CLI = dockerclitest.Script(t, `echo '{"ServerVersion":"28.0.0","OSType":"windows","NCPU":4}'`)
@@ -440,7 +443,7 @@ func TestEngineWarnings(t *testing.T) {
 		if err := json.Unmarshal([]byte("{"+well+isRootless), &info); err != nil {
 			t.Fatal(err)
 		}
-		if p := info.warnings(user); (len(p) > 0) != (want != "") || len(p) == 1 && (p[0].Check != want || p[0].code != "") {
+		if p := info.warnings(user, false); (len(p) > 0) != (want != "") || len(p) == 1 && (p[0].Check != want || p[0].code != "") {
 			t.Errorf("rootless, %s: %v", user, p)
 		}
 	}
@@ -448,7 +451,7 @@ func TestEngineWarnings(t *testing.T) {
 	if err := json.Unmarshal([]byte("{"+well+seccomp+"}"), &ofRoot); err != nil {
 		t.Fatal(err)
 	}
-	if p := ofRoot.warnings("0:0"); len(p) != 1 || p[0].code != fault.EngineUnavailable {
+	if p := ofRoot.warnings("0:0", false); len(p) != 1 || p[0].code != fault.EngineUnavailable {
 		t.Errorf("jobs as root: %v", p)
 	}
 	cases := map[string]string{
@@ -472,7 +475,7 @@ func TestEngineWarnings(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, p := range info.warnings("1000:1000") {
+		for _, p := range info.warnings("1000:1000", false) {
 			got = append(got, p.Check)
 			if p.Reason == "" || p.Remedy == "" {
 				t.Errorf("%+v", p)
@@ -481,6 +484,13 @@ func TestEngineWarnings(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: %v, want %q", answer, got, want)
 		}
+	}
+	var desktop engineInfo
+	if err := json.Unmarshal([]byte(strings.Replace("{"+well+seccomp+"}", `"Debian"`, `"Docker Desktop"`, 1)), &desktop); err != nil {
+		t.Fatal(err)
+	}
+	if p := desktop.warnings("1000:1000", true); len(p) > 0 {
+		t.Errorf("Docker Desktop with a volume: %v", p)
 	}
 }
 

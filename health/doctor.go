@@ -116,7 +116,8 @@ var (
 func (d *Doctor) environment(ctx context.Context) environment {
 	cfg := d.cfg.Checker.cfg
 	s := environment{
-		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, runtime: cfg.Runtime, dockerRoot: cfg.DockerRoot, nonce: rand.Text(),
+		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, runtime: cfg.Runtime, dockerRoot: cfg.DockerRoot,
+		volume: cfg.WorkspaceVolume, nonce: rand.Text(),
 		neighbour: d.neighbour(),
 		targets:   []string{"1.1.1.1:80", "[2606:4700:4700::1111]:80", "172.17.0.1:80"},
 	}

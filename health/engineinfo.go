@@ -36,10 +36,11 @@ func askInfo(ctx context.Context, cli *dockercli.CLI) (engineInfo, error) {
 	if info.Host != nil {
 		return engineInfo{}, fault.Wrap(fault.EngineUnavailable, errPodmanCommand, "the docker command is podman's own")
 	}
-	// Older CLIs exit 0 when no engine answers.
-	if len(info.ServerErrors) > 0 || info.ServerVersion == "" {
-		return engineInfo{}, fault.Wrap(fault.EngineUnavailable, errors.New(strings.Join(info.ServerErrors, "; ")),
-			"the Docker engine does not answer")
+	if err := info.Err(); err != nil {
+		return engineInfo{}, err
+	}
+	if info.ServerVersion == "" {
+		return engineInfo{}, fault.New(fault.EngineUnavailable, "the Docker engine does not answer")
 	}
 	return info, nil
 }
@@ -59,8 +60,9 @@ func (c *Checker) podmanProblems(i engineInfo) []Problem {
 	return nil
 }
 
-// warnings are the problems of an engine that answers, for containers of a user, uid:gid.
-func (i engineInfo) warnings(user string) []Problem {
+// warnings are the problems of an engine that answers, for containers of a user, uid:gid, with
+// directories of a volume or of the engine's machine.
+func (i engineInfo) warnings(user string, inVolume bool) []Problem {
 	var p []Problem
 	add := func(check, reason, remedy string) {
 		p = append(p, Problem{Check: check, Reason: reason, Remedy: remedy})
@@ -114,10 +116,11 @@ func (i engineInfo) warnings(user string) []Problem {
 		add("userns", "the engine remaps users (userns-remap), so jobs may not be able to write into the workspace",
 			"run `core-api doctor`; if it complains about mounts, switch userns-remap off in the engine's daemon.json")
 	}
-	if strings.Contains(i.OperatingSystem, "Docker Desktop") {
+	if strings.Contains(i.OperatingSystem, "Docker Desktop") && !inVolume {
 		add("docker_desktop",
 			"Docker Desktop uses a file share for bind mounts: files are slow, and owners and modes are not the real ones",
-			"none for development; in production use an engine on Linux, and on Windows keep the workspace in WSL's own file system")
+			"none for development; in production use an engine on Linux, and on Windows keep the workspace in a volume (docker-compose.yml) or "+
+				"in WSL's own file system")
 	}
 	return p
 }

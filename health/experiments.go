@@ -22,6 +22,7 @@ type environment struct {
 	runtime        string // of containers; empty: the engine's default
 	readOnlyRootfs bool
 	dockerRoot     string
+	volume         string // that is the workspace root; empty: dockerRoot is
 	nonce          string
 	neighbour      string   // a second project, beside the project of the probes
 	targets        []string // host:port that no job may reach

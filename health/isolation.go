@@ -40,12 +40,16 @@ func mounts(s environment) experiment {
 	e.collect = true
 	sum := sha256.Sum256([]byte(s.nonce))
 	digest := hex.EncodeToString(sum[:])
-	const mapping = "the engine must see the workspace root at %s: in container mode set sandbox.workspace_root_host, with Docker " +
-		"Desktop share the drive, and a remote engine (DOCKER_HOST) needs the same disk"
+	remedy := fmt.Sprintf("the engine must see the workspace root at %s: in container mode set sandbox.workspace_root_host, with Docker "+
+		"Desktop share the drive, and a remote engine (DOCKER_HOST) needs the same disk", s.dockerRoot)
+	if s.volume != "" {
+		remedy = "the volume " + s.volume + " must be mounted at the workspace root: compare sandbox.workspace_volume with `docker inspect` " +
+			"of core-api's container"
+	}
 	e.checks = []check{{
 		name:     "inputs",
 		expected: "the job reads its input and cannot change it",
-		remedy:   fmt.Sprintf(mapping, s.dockerRoot),
+		remedy:   remedy,
 		judge: func(o outcome) (string, bool) {
 			facts, why := mountFacts(o)
 			switch {
@@ -63,7 +67,7 @@ func mounts(s environment) experiment {
 	}, {
 		name:     "artifacts",
 		expected: "the job writes into work/ and artifacts/, and its files arrive here",
-		remedy:   fmt.Sprintf(mapping, s.dockerRoot) + "; and the user " + s.user + " must be able to write there",
+		remedy:   remedy + "; and the user " + s.user + " must be able to write there",
 		judge: func(o outcome) (string, bool) {
 			facts, why := mountFacts(o)
 			if why != "" {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"secbox/engine/dockercli"
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/workspace/diskspace"
@@ -144,7 +145,7 @@ func (c *Checker) found(s survey) []Problem {
 	case s.engineErr != nil:
 		p = append(p, c.engineProblem(s.engineErr))
 	default:
-		p = append(p, s.engine.warnings(c.cfg.ContainerUser)...)
+		p = append(p, s.engine.warnings(c.cfg.ContainerUser, c.cfg.WorkspaceVolume != "")...)
 		p = append(p, c.podmanProblems(s.engine)...)
 		p = append(p, c.runtimeProblem(s.engine)...)
 		if s.imageErr != nil {
@@ -204,6 +205,9 @@ func (c *Checker) engineProblem(err error) Problem {
 	case errors.Is(err, errPodmanCommand):
 		p.Reason, p.Remedy = "the docker command is podman's own",
 			"install Docker's command, and set DOCKER_HOST to the socket of podman's service (docs/platforms.md)"
+	case dockercli.IsTooOld(err):
+		p.Reason, p.Remedy = "the Docker engine or its command is too old for a workspace in a volume, which needs Docker 26",
+			"update Docker, or set sandbox.workspace_root_host to a directory of its machine"
 	case !errors.Is(err, errTimeout) && fault.Is(err, fault.Internal):
 		p.Reason = "the docker CLI cannot report the state of its engine"
 	}

@@ -2,6 +2,7 @@ package pathadapter
 
 import (
 	"fmt"
+	"regexp"
 	"runtime"
 	"strings"
 
@@ -17,7 +18,7 @@ const (
 	Linux     Mode = "linux"     // Linux and macOS: both forms are the same
 	Windows   Mode = "windows"   // both forms are D:\…
 	WSL       Mode = "wsl"       // native is /…; docker is given the same, or D:\… when the CLI is docker.exe
-	Container Mode = "container" // core-api in a container, the engine's socket mounted: the forms differ by a prefix
+	Container Mode = "container" // core-api in a container with the engine's socket: the forms differ by a prefix, or the root is a volume
 )
 
 // The settings that errors name.
@@ -27,6 +28,7 @@ const (
 	settingRootWin  = "sandbox.workspace_root_win"
 	settingRootWSL  = "sandbox.workspace_root_wsl"
 	settingRootHost = "sandbox.workspace_root_host"
+	settingVolume   = "sandbox.workspace_volume"
 )
 
 // Config holds the settings and the facts about the system that an Adapter needs.
@@ -43,6 +45,7 @@ type Config struct {
 	RootWin  string // sandbox.workspace_root_win: D:\ws
 	RootWSL  string // sandbox.workspace_root_wsl: /mnt/d/ws
 	RootHost string // sandbox.workspace_root_host: the workspace root as the docker engine's host sees it
+	Volume   string // sandbox.workspace_volume: the volume that is the workspace root; used without RootHost
 
 	DockerIsExe bool // the docker CLI that was found is docker.exe, so its paths are Windows paths
 
@@ -56,6 +59,7 @@ type Adapter struct {
 	mode   Mode
 	native root
 	docker root
+	volume string // docker is given paths in it; empty: paths of its machine
 }
 
 // New checks the roots and decides the mode. Its errors carry fault.InvalidSettings and name the
@@ -80,6 +84,9 @@ func New(c Config) (Adapter, error) {
 		a.native, a.docker, err = wslRoots(c)
 	case Container:
 		a.native, a.docker, err = containerRoots(c)
+		if a.docker.inVolume {
+			a.volume = c.Volume
+		}
 	}
 	if err != nil {
 		return Adapter{}, err
@@ -93,8 +100,12 @@ func (a Adapter) Mode() Mode { return a.mode }
 // NativeRoot is the workspace root as this process reads and writes it.
 func (a Adapter) NativeRoot() string { return a.native.path }
 
-// DockerRoot is the workspace root as docker is given it.
+// DockerRoot is the workspace root as docker is given it; empty in a volume.
 func (a Adapter) DockerRoot() string { return a.docker.path }
+
+// Volume is the name of the volume that is the workspace root; empty: the root is a directory of
+// docker's machine.
+func (a Adapter) Volume() string { return a.volume }
 
 // Native is host_path_native: a path below the root as this process reads and writes it. Each rel
 // is one or more names joined by slashes; names that some system would not take as plain names are
@@ -102,7 +113,7 @@ func (a Adapter) DockerRoot() string { return a.docker.path }
 func (a Adapter) Native(rel ...string) (string, error) { return a.native.join(rel) }
 
 // DockerMount is docker_mount_path: the same place in the form that docker takes as the source of a
-// bind mount.
+// bind mount, or as the subpath of a mount of Volume.
 func (a Adapter) DockerMount(rel ...string) (string, error) {
 	// docker parses --mount as CSV, so a comma would start another option.
 	for _, r := range rel {
@@ -120,8 +131,8 @@ func decideMode(c Config) (Mode, error) {
 		case c.GOOS == "windows":
 			mode = Windows
 		// Being in a container alone does not decide: the engine may run in the same container. The
-		// host's root does.
-		case c.InContainer && c.RootHost != "":
+		// host's root or a volume does.
+		case c.InContainer && (c.RootHost != "" || c.Volume != ""):
 			mode = Container
 		case c.IsWSL && !c.InContainer:
 			mode = WSL
@@ -225,10 +236,18 @@ func containerRoots(c Config) (native, docker root, err error) {
 	if native, err = onePosixRoot(c); err != nil {
 		return native, docker, err
 	}
-	if c.RootHost == "" {
+	switch {
+	case c.RootHost != "":
+	case c.Volume == "":
 		return native, docker, fault.New(fault.InvalidSettings,
-			"%s is %q, but %s is not set: set it to the directory on the docker engine's host that is mounted at %s here",
-			settingMode, Container, settingRootHost, native.path)
+			"%s is %q, but %s is not set: set it to the directory on the docker engine's host that is mounted at %s here, or %s to the "+
+				"name of the volume",
+			settingMode, Container, settingRootHost, native.path, settingVolume)
+	case !volumeName.MatchString(c.Volume):
+		return native, docker, fault.New(fault.InvalidSettings,
+			"%s %q is no name of a docker volume: give the name that `docker volume ls` has", settingVolume, c.Volume)
+	default:
+		return native, root{inVolume: true}, nil
 	}
 	// On Docker Desktop for Windows the host's path may be D:\…; the engine behind it takes that as
 	// it is.
@@ -239,6 +258,10 @@ func containerRoots(c Config) (native, docker root, err error) {
 	}
 	return native, docker, err
 }
+
+// volumeName matches the engine's names of volumes. The engine makes no name of one letter, which
+// could be a drive.
+var volumeName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,254}$`)
 
 // derived converts the root of one setting into the form of a missing one.
 func derived(c Config, missingSetting, fromSetting, from string, toWindows bool) (root, error) {

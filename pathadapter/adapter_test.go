@@ -104,6 +104,22 @@ func TestBothFormsOfARoot(t *testing.T) {
 			pathadapter.Config{GOOS: "linux", InContainer: true, IsWSL: true, Root: "/data", RootHost: "/srv/ws"},
 			pathadapter.Container, "/data/projects/demo/work", "/srv/ws/projects/demo/work",
 		},
+		"container with a volume": {
+			pathadapter.Config{Mode: "container", GOOS: "linux", Root: "/data", Volume: "secbox_workspace"},
+			pathadapter.Container, "/data/projects/demo/work", "projects/demo/work",
+		},
+		"auto in a container with a volume": {
+			pathadapter.Config{GOOS: "linux", InContainer: true, Root: "/data", Volume: "ws"},
+			pathadapter.Container, "/data/projects/demo/work", "projects/demo/work",
+		},
+		"container with a host root, which replaces the volume": {
+			pathadapter.Config{Mode: "container", GOOS: "linux", Root: "/data", RootHost: "/srv/ws", Volume: "ws"},
+			pathadapter.Container, "/data/projects/demo/work", "/srv/ws/projects/demo/work",
+		},
+		"a volume outside a container": {
+			pathadapter.Config{GOOS: "linux", Root: "/srv/ws", Volume: "ws"},
+			pathadapter.Linux, "/srv/ws/projects/demo/work", "/srv/ws/projects/demo/work",
+		},
 		"auto in a container that holds its own engine": {
 			pathadapter.Config{GOOS: "linux", InContainer: true, IsWSL: true, Root: "/data"},
 			pathadapter.Linux, "/data/projects/demo/work", "/data/projects/demo/work",
@@ -128,6 +144,9 @@ func TestBothFormsOfARoot(t *testing.T) {
 			}
 			if !strings.HasPrefix(native, a.NativeRoot()) || !strings.HasPrefix(docker, a.DockerRoot()) {
 				t.Errorf("%q and %q are not below %q and %q", native, docker, a.NativeRoot(), a.DockerRoot())
+			}
+			if inVolume := a.Volume() != ""; inVolume != (docker == "projects/demo/work") || inVolume && a.Volume() != c.config.Volume {
+				t.Errorf("the volume is %q", a.Volume())
 			}
 		})
 	}
@@ -226,6 +245,22 @@ func TestRootsThatAreRefused(t *testing.T) {
 			pathadapter.Config{Mode: "container", GOOS: "linux", Root: "/data", RootHost: "/a,b"},
 			[]string{"sandbox.workspace_root_host", "','"},
 		},
+		"container: neither a host root nor a volume": {
+			pathadapter.Config{Mode: "container", GOOS: "linux", Root: "/data"}, []string{"sandbox.workspace_volume"},
+		},
+		"container: a volume without an inner root": {
+			pathadapter.Config{Mode: "container", GOOS: "linux", Volume: "ws"}, []string{"sandbox.workspace_root is not set"},
+		},
+		"container: a second option in the volume": {
+			pathadapter.Config{Mode: "container", GOOS: "linux", Root: "/data", Volume: "ws,readonly"},
+			[]string{"sandbox.workspace_volume", "docker volume ls"},
+		},
+		"container: a path as the volume": {
+			pathadapter.Config{Mode: "container", GOOS: "linux", Root: "/data", Volume: "/srv/ws"}, []string{"sandbox.workspace_volume"},
+		},
+		"container: a drive as the volume": {
+			pathadapter.Config{Mode: "container", GOOS: "linux", Root: "/data", Volume: "D"}, []string{"sandbox.workspace_volume"},
+		},
 		"unknown mode":     {pathadapter.Config{Mode: "vms", GOOS: "linux", Root: "/data"}, []string{"runtime_mode", "vms"}},
 		"windows on linux": {pathadapter.Config{Mode: "windows", GOOS: "linux", RootWin: `D:\ws`}, []string{"runtime_mode"}},
 		"wsl on darwin":    {pathadapter.Config{Mode: "wsl", GOOS: "darwin", RootWSL: "/ws"}, []string{"runtime_mode"}},
@@ -268,6 +303,11 @@ func TestNoFormLeavesTheRoot(t *testing.T) {
 			}
 		}
 	}
+	for _, a := range adapters(t) {
+		if p, err := a.DockerMount(); err == nil && a.Volume() != "" {
+			t.Errorf("docker would mount the whole volume, by %q", p)
+		}
+	}
 	var zero pathadapter.Adapter
 	if p, err := zero.Native("x"); err == nil {
 		t.Errorf("the zero adapter answers %q", p)
@@ -284,6 +324,7 @@ func adapters(t testing.TB) []pathadapter.Adapter {
 		{GOOS: "windows", RootWin: `D:\ws`},
 		{GOOS: "linux", IsWSL: true, RootWSL: "/mnt/d/ws", RootWin: `D:\ws`, DockerIsExe: true},
 		{Mode: "container", GOOS: "linux", Root: "/data", RootHost: "/srv/ws"},
+		{Mode: "container", GOOS: "linux", Root: "/data", Volume: "ws"},
 	} {
 		a, err := pathadapter.New(c)
 		if err != nil {
@@ -363,6 +404,9 @@ func FuzzRelativePath(f *testing.F) {
 				below(t, a.NativeRoot(), p)
 			}
 			if p, err := a.DockerMount(one, two); err == nil {
+				if a.Volume() != "" {
+					p = "/" + p
+				}
 				below(t, a.DockerRoot(), p)
 				if strings.Contains(p, ",") {
 					t.Errorf("%q would be two of docker's mount options", p)
@@ -407,6 +451,7 @@ func FuzzRoot(f *testing.F) {
 			{GOOS: "windows", RootWin: s},
 			{GOOS: "linux", IsWSL: true, RootWSL: s},
 			{Mode: "container", GOOS: "linux", Root: "/data", RootHost: s},
+			{Mode: "container", GOOS: "linux", Root: "/data", Volume: s},
 		} {
 			a, err := pathadapter.New(c)
 			if err != nil {
@@ -416,6 +461,12 @@ func FuzzRoot(f *testing.F) {
 				continue
 			}
 			docker := a.DockerRoot()
+			if a.Volume() != "" {
+				if docker != "" || strings.ContainsAny(s, ",=:/\\\"\n\x00 ") {
+					t.Fatalf("the volume %q gives %q", s, docker)
+				}
+				continue
+			}
 			if strings.ContainsAny(docker, ",\"\n\x00") || strings.Contains(docker, "..") && strings.Contains("/"+docker+"/", "/../") {
 				t.Fatalf("%q gives %q", s, docker)
 			}

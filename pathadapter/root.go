@@ -8,15 +8,16 @@ import (
 	"secbox/fault"
 )
 
-// root is a checked, cleaned absolute directory in one system's form.
+// root is a checked, cleaned absolute directory in one system's form, or the root of a volume.
 type root struct {
-	path    string // without a trailing separator; "" in the zero value
-	windows bool
+	path     string // without a trailing separator; "" in the zero value and in a volume
+	windows  bool
+	inVolume bool // paths are relative, with slashes
 }
 
 // join appends names and refuses those that could mean anything but a child.
 func (r root) join(rel []string) (string, error) {
-	if r.path == "" {
+	if r.path == "" && !r.inVolume {
 		return "", errors.New("the path adapter has no root: it was not made by New")
 	}
 	separator := "/"
@@ -30,9 +31,14 @@ func (r root) join(rel []string) (string, error) {
 			if reason := NameFault(name); reason != "" {
 				return "", fmt.Errorf("path %q below the workspace root: the name %q %s", part, name, reason)
 			}
-			b.WriteString(separator)
+			if b.Len() > 0 {
+				b.WriteString(separator)
+			}
 			b.WriteString(name)
 		}
+	}
+	if b.Len() == 0 { // docker would mount the whole volume
+		return "", errors.New("the root of a volume is no path in it")
 	}
 	return b.String(), nil
 }

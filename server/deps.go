@@ -56,6 +56,9 @@ func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
 	if err != nil {
 		return nil, err
 	}
+	if adapter.Volume() != "" {
+		cli.RequireSubpath()
+	}
 	images := engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now)
 	own := catalog.NewTable(images, time.Now)
 	rules := s.PolicyConfig()
@@ -70,7 +73,15 @@ func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	info, _ := cli.Info(ctx) // empty if the engine does not answer
+	info, err := cli.Info(ctx) // empty if the engine does not answer
+	switch {
+	case adapter.Volume() == "":
+	case dockercli.IsTooOld(err):
+		return nil, err
+	case info.IsPodman():
+		return nil, fault.New(fault.InvalidSettings, "the engine is podman, which may mount the whole volume of sandbox.workspace_volume into "+
+			"each container; use Docker's engine, or set sandbox.workspace_root_host to a directory of its machine")
+	}
 	return &Deps{
 		settings: s, cli: cli, adapter: adapter, User: sandboxUser(ctx, s, adapter.Mode(), cli, info), podman: info.IsPodman(),
 		policy: resolver, image: snapshot.Values.Image,
@@ -135,7 +146,7 @@ func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger)
 	return engine.NewCold(engine.Config{
 		CLI: d.cli, Identity: identity, Options: engine.Options{
 			ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, Seccomp: seccomp,
-			Podman: d.podman,
+			Podman: d.podman, WorkspaceVolume: d.adapter.Volume(),
 		}, NewID: NewID, Log: log,
 	}), nil
 }
@@ -191,9 +202,10 @@ func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(c
 		Workspace: d.Workspace, Database: database, DatabaseKind: kind, AuditLog: auditLog, Retention: retained, Spool: spool,
 		StateDir: d.settings.StateDir, NotCreated: errors.Is(NeedDatabase(d.settings), fs.ErrNotExist),
 		CheckStateDir: settings.CheckStateDir, RuntimeMode: string(d.adapter.Mode()),
-		WorkspaceRootNative: d.adapter.NativeRoot(), DockerRoot: d.adapter.DockerRoot(), ContainerUser: d.User,
-		Runtime: d.settings.Sandbox.Runtime,
-		Podman:  d.podman, OwnSeccomp: d.settings.Sandbox.Seccomp != settings.SeccompOfEngine,
+		WorkspaceRootNative: d.adapter.NativeRoot(), DockerRoot: d.adapter.DockerRoot(), WorkspaceVolume: d.adapter.Volume(),
+		ContainerUser: d.User,
+		Runtime:       d.settings.Sandbox.Runtime,
+		Podman:        d.podman, OwnSeccomp: d.settings.Sandbox.Seccomp != settings.SeccompOfEngine,
 		ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(d.settings.Sandbox.DiskFreeMinBytes),
 		FreeMinInodes: uint64(d.settings.Sandbox.DiskFreeMinInodes), Skills: d.skills.Now, Version: buildinfo.Version,
 		NodeID: nodeID, Now: time.Now, Logger: log,

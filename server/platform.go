@@ -25,7 +25,7 @@ func newAdapter(s settings.Settings, cli *dockercli.CLI) (pathadapter.Adapter, e
 	return pathadapter.New(pathadapter.Config{
 		Mode: pathadapter.Mode(s.Sandbox.RuntimeMode), GOOS: runtime.GOOS, IsWSL: isWSL, InContainer: inContainer,
 		Root: s.Sandbox.WorkspaceRoot, RootWin: s.Sandbox.WorkspaceRootWin, RootWSL: s.Sandbox.WorkspaceRootWSL,
-		RootHost: s.Sandbox.WorkspaceRootHost, DockerIsExe: cli.IsExe(), Wslpath: wslpath(),
+		RootHost: s.Sandbox.WorkspaceRootHost, Volume: s.Sandbox.WorkspaceVolume, DockerIsExe: cli.IsExe(), Wslpath: wslpath(),
 	})
 }
 

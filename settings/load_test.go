@@ -120,6 +120,7 @@ var samples = map[string][3]string{
 	"sandbox.workspace_root_win":   {`D:\a`, `D:\b`, ""},
 	"sandbox.workspace_root_wsl":   {"/mnt/d/a", "/mnt/d/b", ""},
 	"sandbox.workspace_root_host":  {"/host/a", `C:\b`, ""},
+	"sandbox.workspace_volume":     {"a-workspace", "b.workspace", ""},
 	"sandbox.max_concurrent_execs": {"1", "2", ""},
 	"sandbox.max_queued_execs":     {"0", "1", ""},
 	"sandbox.images":               {"a:1", "b:2,c:3", ""},

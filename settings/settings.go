@@ -57,6 +57,7 @@ type Sandbox struct {
 	WorkspaceRootWin  string `yaml:"workspace_root_win" default:"derived" doc:"The workspace root as Windows writes it, such as D:\\secbox\\workspace."`
 	WorkspaceRootWSL  string `yaml:"workspace_root_wsl" default:"derived" doc:"The workspace root as WSL writes it, such as /mnt/d/secbox/workspace."`
 	WorkspaceRootHost string `yaml:"workspace_root_host" default:"none" doc:"In container mode: the workspace root as the machine of the Docker engine sees it."`
+	WorkspaceVolume   string `yaml:"workspace_volume" default:"none" doc:"In container mode, without workspace_root_host: the Docker volume that is mounted at workspace_root. Containers get directories in it, which needs Docker engine 26."`
 
 	MaxConcurrentExecs         int `yaml:"max_concurrent_execs" doc:"Execs that run at once."`
 	MaxQueuedExecs             int `yaml:"max_queued_execs" doc:"Execs that may wait in the queue; further ones get 429."`

@@ -183,7 +183,7 @@ type Access struct{ Inputs, Work, Artifacts Level }
 // FullAccess is the access without restrictions by a policy.
 var FullAccess = Access{Inputs: ReadOnly, Work: ReadWrite, Artifacts: ReadWrite}
 
-// Mount is one bind mount. It has the fields of engine.Mount, so that it can be converted.
+// Mount is one mount. It has the fields of engine.Mount, so that it can be converted.
 type Mount struct {
 	Source   string `json:"source"` // as docker takes it
 	Target   string `json:"target"`
@@ -198,7 +198,7 @@ func (p *Project) Targets() []string {
 	return nil
 }
 
-// Mounts returns the bind mounts of an exec. Every source is inputs, work or artifacts/<exec_id> of
+// Mounts returns the mounts of an exec. Every source is inputs, work or artifacts/<exec_id> of
 // this project and, from the workspace root down, a real directory now; else there is an error and
 // the exec must not start. Inputs are never writable: ReadWrite means ReadOnly for them. A user's
 // workspace also mounts the installation's tool.

@@ -1027,7 +1027,7 @@ type ExecMeta struct {
 		// Example: false
 		ReadOnly bool `json:"read_only"`
 
-		// Source The source, in the form that docker takes.
+		// Source The source, in the form that docker takes. If the workspace root is a volume (`sandbox.workspace_volume`), it is a path in the volume, which `docker_args` name.
 		//
 		// Example: /srv/secbox/projects/demo/work
 		Source string `json:"source"`

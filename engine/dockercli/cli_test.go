@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,10 +105,12 @@ func TestClassify(t *testing.T) {
 		"docker: Error response from daemon: No such image: sha256:00.":                                                                                                                     dockercli.NoImage,
 		`docker: Error response from daemon: connection error: desc = "transport: Error while dialing dial unix /run/containerd/containerd.sock: connect: connection refused": unavailable`: dockercli.Unreachable,
 		"docker: Error response from daemon: connection closed: unavailable":                                                                                                                dockercli.Unreachable,
-		"Unable to find image 'x:1' locally":                                        dockercli.NoImage,
-		"Error response from daemon: removal of container x is already in progress": dockercli.Removing,
-		"write /var/lib/docker/tmp: no space left on device":                        dockercli.NoResources,
-		"docker: Error response from daemon: unknown or invalid runtime name: crun": dockercli.NoRuntime,
+		"Unable to find image 'x:1' locally":                                                                                        dockercli.NoImage,
+		"Error response from daemon: removal of container x is already in progress":                                                 dockercli.Removing,
+		"write /var/lib/docker/tmp: no space left on device":                                                                        dockercli.NoResources,
+		"docker: Error response from daemon: unknown or invalid runtime name: crun":                                                 dockercli.NoRuntime,
+		"docker: Error response from daemon: client version 1.45 is too new. Maximum supported API version is 1.41":                 dockercli.TooOld,
+		`invalid argument "type=volume,volume-subpath=a" for "--mount" flag: unexpected key 'volume-subpath' in 'volume-subpath=a'`: dockercli.TooOld,
 		"an unknown message": dockercli.Other,
 		"":                   dockercli.Other,
 	} {
@@ -158,6 +161,43 @@ func TestMinimalEnvironment(t *testing.T) {
 		if strings.Contains(string(out), bad) {
 			t.Errorf("shows %s", bad)
 		}
+	}
+}
+
+// TestOlderEngineIsRefused: an engine before Docker 26 would mount a whole volume where a directory
+// of it was asked for, so no command may reach one.
+func TestOlderEngineIsRefused(t *testing.T) {
+	t.Parallel()
+	cli, err := dockercli.Find(dockerclitest.Program(t, `echo "$DOCKER_API_VERSION"`), append(os.Environ(), "DOCKER_API_VERSION=1.41"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cli.RequireSubpath()
+	if out, err := cli.Output(t.Context(), "version"); err != nil || string(out) != "1.45\n" {
+		t.Errorf("the CLI is asked to use the version %q of the API, %v", out, err)
+	}
+
+	cli = find(t)
+	info, err := cli.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	major, err := strconv.Atoi(strings.Split(info.ServerVersion, ".")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	cli.RequireSubpath()
+	_, err = cli.Info(t.Context())
+	_, inspecting := cli.InspectImage(t.Context(), "secbox-sandbox:latest")
+	if old := major < 26; dockercli.IsTooOld(err) != old || dockercli.IsTooOld(inspecting) != old {
+		t.Errorf("engine %s: %v, %v", info.ServerVersion, err, inspecting)
+	} else if old && (!fault.Is(err, fault.EngineUnavailable) || !strings.Contains(err.Error(), "which needs Docker 26; update Docker")) {
+		t.Errorf("got %v", err)
+	}
+
+	cli = dockerclitest.Script(t, `echo '{"ServerErrors":["Error response from daemon: client version 1.45 is too new. Maximum supported API version is 1.41"]}'`)
+	if _, err := cli.Info(t.Context()); !dockercli.IsTooOld(err) { // of a CLI that exits 0
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -104,18 +105,39 @@ func (i Info) HasOption(name string) bool {
 // itself, but only it has this log driver.
 func (i Info) IsPodman() bool { return slices.Contains(i.Plugins.Log, "k8s-file") }
 
+// Err is the error of an engine that does not answer: older CLIs exit 0 then, and newer ones 1.
+func (i Info) Err() error {
+	said := strings.Join(i.ServerErrors, "; ")
+	switch {
+	case said == "":
+		return nil
+	case Classify(said) == TooOld:
+		return interpret("info", said, &exec.ExitError{})
+	default:
+		return fault.Wrap(fault.EngineUnavailable, errors.New(said),
+			"the Docker engine does not answer; start it, and check that this user may use it (`docker info`)")
+	}
+}
+
 // Info returns the engine's Info.
 func (c *CLI) Info(ctx context.Context) (Info, error) {
 	info, err := query[Info](ctx, c, "info", "--format", "{{json .}}")
 	if err != nil {
 		return Info{}, err
 	}
-	if len(info.ServerErrors) > 0 { // when no engine answers, older CLIs exit 0 and newer ones 1
-		return Info{}, fault.Wrap(fault.EngineUnavailable, errors.New(strings.Join(info.ServerErrors, "; ")),
-			"the Docker engine does not answer; start it, and check that this user may use it (`docker info`)")
+	if err := info.Err(); err != nil {
+		return Info{}, err
 	}
 	return info, nil
 }
+
+// subpathAPI is the first version of the engine's API, of Docker 26, that mounts a directory of a
+// volume. With an older one, the whole volume is mounted instead, without an error.
+const subpathAPI = "1.45"
+
+// RequireSubpath makes all further commands fail with an engine that cannot mount a directory of a
+// volume; the Kind of their error is TooOld.
+func (c *CLI) RequireSubpath() { c.env = append(c.env, "DOCKER_API_VERSION="+subpathAPI) }
 
 // Pin makes all further commands go to the engine that the environment and the CLI's current
 // context name now.

@@ -26,6 +26,7 @@ const (
 	NoFile            // a container has no such file
 	ImageInUse        // containers use the image
 	NoRuntime         // the engine knows no OCI runtime of that name
+	TooOld            // the engine does not know the version of its API that was asked for, or the CLI an option
 )
 
 // words are parts of the engine's messages, in lower case; the first match counts. Each has a test
@@ -57,6 +58,8 @@ var words = []struct {
 	{"bind source path does not exist", BadMount},
 	{"it is not a shared or slave mount", BadMount},
 	{"no space left on device", NoResources},
+	{"is too new. maximum supported api version", TooOld},
+	{"unexpected key 'volume-subpath'", TooOld},
 	{"unknown runtime specified", NoRuntime},       // until 20.10
 	{"unknown or invalid runtime name", NoRuntime}, // from 23.0
 	{"oci runtime create failed", NotStartable},
@@ -87,6 +90,12 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("docker %s: exit %d: %s", e.Command, e.ExitCode, strings.TrimSpace(e.Stderr))
 }
 
+// IsTooOld reports whether a command failed because the engine or the CLI is too old for it.
+func IsTooOld(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Kind == TooOld
+}
+
 // interpret makes the error of a failed command.
 func interpret(command, stderr string, err error) error {
 	exit, ok := errors.AsType[*exec.ExitError](err)
@@ -103,6 +112,10 @@ func interpret(command, stderr string, err error) error {
 			"the engine does not hold the image; build it with `make setup` or pull it on the engine's host")
 	case NoResources:
 		return fault.Wrap(fault.DiskFull, e, "the engine's disk is full; free some space on its host")
+	case TooOld:
+		return fault.Wrap(fault.EngineUnavailable, e,
+			"the Docker engine or its command is too old for a workspace in a volume (sandbox.workspace_volume), which needs Docker 26; "+
+				"update Docker, or set sandbox.workspace_root_host to a directory of its machine")
 	case NoRuntime:
 		return fault.Wrap(fault.InvalidSettings, e,
 			"the engine has no OCI runtime of the name in sandbox.runtime; add it to the engine's daemon.json, or choose one that "+

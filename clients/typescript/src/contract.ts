@@ -4371,7 +4371,7 @@ export interface components {
              */
             docker_mounts: {
                 /**
-                 * @description The source, in the form that docker takes.
+                 * @description The source, in the form that docker takes. If the workspace root is a volume (`sandbox.workspace_volume`), it is a path in the volume, which `docker_args` name.
                  * @example /srv/secbox/projects/demo/work
                  */
                 source: string;
