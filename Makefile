@@ -166,7 +166,7 @@ images: ## Build the sandbox image and the image of core-api
 	@images/build-sandbox.sh
 	@images/build-core-api.sh
 
-up: images ## Start PostgreSQL and core-api with docker compose (wants SECBOX_WORKSPACE and the secrets, see docker-compose.yml)
+up: images ## Start PostgreSQL and core-api with docker compose (the variables are in docs/deployment.md)
 	@scripts/compose.sh up
 
 clean: ## Remove build results; images, workspaces of `make run` and the engine stay

@@ -29,18 +29,20 @@ import (
 // Commands that cannot run here are console or powershell blocks, and each must be in this list, by
 // its page and first line.
 var notRun = map[string]string{
-	"README.md: make demo     # sets the machine up, shows a real exec and a refused one, and ends with a link to the exec's page":         "scripts/demo_test.go runs the demo; the server of this test is that of make run",
-	"CONTRIBUTING.md: make setup     # installs what is missing: Go modules, Docker engine, PostgreSQL, PgBouncer, the sandbox image":      "sets machines up; continuous integration runs these",
-	"deployment.md: sudo make install         # sets the machine up like make demo; core-api and secbox go into /usr/local/bin (PREFIX=…)": "writes to /usr/local",
+	"README.md: make demo     # sets the machine up, shows a real exec and a refused one, and ends with a link to the exec's page":           "scripts/demo_test.go runs the demo; the server of this test is that of make run",
+	"README.md: docker compose up                                        # core-api, its database and the sandbox image; takes minutes once": "images/compose_test.go and the part compose of make test-reach run it",
+	"CONTRIBUTING.md: make setup     # installs what is missing: Go modules, Docker engine, PostgreSQL, PgBouncer, the sandbox image":        "sets machines up; continuous integration runs these",
+	"deployment.md: sudo make install         # sets the machine up like make demo; core-api and secbox go into /usr/local/bin (PREFIX=…)":   "writes to /usr/local",
 
 	"deployment.md: sudo apt-get install ./secbox-0.2.0-linux-amd64.deb      # or: sudo dnf install ./secbox-0.2.0-linux-amd64.rpm":       "needs a release and systemd",
 	"releases.md: minisign -V -P RWQ… -m SHA256SUMS      # prints version and commit":                                                     "needs a release",
 	"releases.md: minisign -G -s release.key             # once; it prints the public key and asks for a password. Keep release.key safe": "takes ten minutes; scripts/dist has tests of its parts",
 
+	"platforms.md: docker compose up                                        # builds the images and starts core-api with its database": "images/compose_test.go and the part compose of make test-reach run it",
 	"platforms.md: systemctl enable --now podman.socket":                                                                                                    "needs podman; the part podman of make test-reach does this",
 	"platforms.md: go build ./cmd/core-api":                                                                                                                 "makes a program of Windows",
 	"deployment.md: sudo systemctl enable --now core-api":                                                                                                   "needs systemd",
-	"deployment.md: export SECBOX_WORKSPACE=/srv/secbox":                                                                                                    "images/compose_test.go runs it on an engine of its own",
+	"deployment.md: docker compose up                                        # with --detach in the background":                                             "images/compose_test.go and the part compose of make test-reach run it",
 	"images.md: make images":                                                                                                                                "builds the images that other tests use meanwhile",
 	"images.md: curl -s http://127.0.0.1:8003/sandbox/execs -H 'Content-Type: application/json' -d '{":                                                      "needs the image of the block before",
 	"images.md: core-api image build data --from images/sandbox-data.yaml":                                                                                  "needs a package mirror",

@@ -16,7 +16,7 @@ arch=$(engine_arch)
 have go || fail "Go is missing; install it from https://go.dev/dl and run this again"
 out=
 scratch out
-CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -buildvcs=false -ldflags=-s -o "$out/core-api" ./cmd/core-api
+GOARCH=$arch images/core-api-files.sh "$out"
 
 choose_core_api_base
-build_image "${SECBOX_CORE_API_TAG:-secbox-core-api:latest}" images/core-api.Dockerfile "$out/core-api"
+build_image "${SECBOX_CORE_API_TAG:-secbox-core-api:latest}" images/core-api.Dockerfile "$out" --target=packed

@@ -18,7 +18,7 @@ choose_base() {
 	# Having made a base of our own once says that no registry answered: it is not asked again at every run.
 	if ! image_id "$debian_tag" >/dev/null; then
 		say "pulling $registry_image"
-		within 20 docker pull -q "$registry_image" >/dev/null 2>&1 && return
+		within "${SECBOX_PULL_SECONDS:-20}" docker pull -q "$registry_image" >/dev/null 2>&1 && return
 		say "no registry answers"
 	fi
 	base=$debian_tag
@@ -32,13 +32,18 @@ choose_core_api_base() {
 
 sha256() { if have sha256sum; then sha256sum; else shasum -a 256; fi | cut -d' ' -f1; }
 
-# build_image TAG DOCKERFILE [PROGRAM]: builds on $base with the program as the only file of the context, unless the image was
-# built from the very same three things. The label secbox.NAME holds the program's digest.
+# digest_of DIR: of the names and contents of its files.
+digest_of() { (cd "$1" && find . -type f | LC_ALL=C sort | while read -r file; do sha256 <"$file" && echo "$file"; done) | sha256; }
+
+# build_image TAG DOCKERFILE [PROGRAM | DIR [FLAG...]]: builds on $base with the program as the only file of the context, or with DIR as the context, unless the
+# image was built from the very same things. The label secbox.NAME holds a program's digest.
 build_image() {
-	local tag=$1 dockerfile=$2 program=${3:-} inputs digest='' base_id context logs flags=() name
-	if [ -n "$program" ]; then
-		digest=$(sha256 <"$program")
-		flags+=(--label "secbox.$(basename "$program")=$digest")
+	local tag=$1 dockerfile=$2 content=${3:-} inputs digest='' base_id context logs flags=("${@:4}") name
+	if [ -d "$content" ]; then
+		digest=$(digest_of "$content")
+	elif [ -n "$content" ]; then
+		digest=$(sha256 <"$content")
+		flags+=(--label "secbox.$(basename "$content")=$digest")
 	fi
 	base_id=$(image_id "$base") || fail "the engine no longer has the image $base; run this again"
 	inputs=$({
@@ -50,9 +55,13 @@ build_image() {
 		return
 	fi
 	say "building the image $tag on $base"
-	scratch context
 	scratch logs
-	[ -z "$program" ] || install -m 0755 "$program" "$context/"
+	if [ -d "$content" ]; then
+		context=$content
+	else
+		scratch context
+		[ -z "$content" ] || install -m 0755 "$content" "$context/"
+	fi
 	for name in HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy; do
 		if [ -n "${!name:-}" ]; then flags+=(--build-arg "$name"); fi
 	done

@@ -115,7 +115,7 @@ func interpret(command, stderr string, err error) error {
 	case TooOld:
 		return fault.Wrap(fault.EngineUnavailable, e,
 			"the Docker engine or its command is too old for a workspace in a volume (sandbox.workspace_volume), which needs Docker 26; "+
-				"update Docker, or set sandbox.workspace_root_host to a directory of its machine")
+				"update Docker, or set sandbox.workspace_root_host (in docker-compose.yml: SECBOX_WORKSPACE) to a directory of its machine")
 	case NoRuntime:
 		return fault.Wrap(fault.InvalidSettings, e,
 			"the engine has no OCI runtime of the name in sandbox.runtime; add it to the engine's daemon.json, or choose one that "+

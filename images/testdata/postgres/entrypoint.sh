@@ -7,7 +7,7 @@ as_postgres() { setpriv --reuid=postgres --regid=postgres --init-groups "$@"; }
 mkdir -p /var/run/postgresql && chown postgres /var/run/postgresql "$data"
 if [ ! -s "$data/PG_VERSION" ]; then
 	password=$(mktemp)
-	printf '%s' "$POSTGRES_PASSWORD" >"$password"
+	cat "$POSTGRES_PASSWORD_FILE" >"$password"
 	chown postgres "$password"
 	as_postgres initdb --pgdata="$data" --username="$POSTGRES_USER" --pwfile="$password" --auth=scram-sha-256 --no-sync
 	rm "$password"
