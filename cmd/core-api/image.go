@@ -34,7 +34,7 @@ func (c *command) imageCommand() *cobra.Command {
 
 // withBuilder calls f with a builder that prints its steps.
 func (c *command) withBuilder(ctx context.Context, verbose bool, f func(*builder.Builder) error) error {
-	return c.makingDatabase(ctx, func(s settings.Settings, db store.Database) error {
+	return c.withDatabase(ctx, func(s settings.Settings, db store.Database) error {
 		deps, err := server.NewDeps(s, c.environ)
 		if err != nil {
 			return err

@@ -27,6 +27,13 @@ func TestImageCommands(t *testing.T) {
 	}
 	name := "test-" + strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(filepath.Base(dir))) + "-x"
 	t.Cleanup(func() { core("rm", name) })
+	if out, errs, code := core("build", name, "--from", file); code != 2 || !strings.Contains(errs, "Give the server's --state-dir") {
+		t.Errorf("without a database: %d %s%s", code, out, errs)
+	}
+	var migrated strings.Builder
+	if code := run(t.Context(), []string{"migrate", "--state-dir", filepath.Join(dir, "state")}, os.Environ(), &migrated, &migrated); code != 0 {
+		t.Fatal(migrated.String())
+	}
 	out, errs, code := core("build", name, "--from", file, "--network", "none")
 	if code != 0 || !strings.Contains(out, "The image "+name+" is allowed: secbox-image-"+name+":") {
 		t.Fatalf("build: %d %s%s", code, out, errs)
