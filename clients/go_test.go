@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,6 +22,44 @@ import (
 
 	client "secbox/clients/go"
 )
+
+// TestNotSent: an error that comes before a server says what to change.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	nothing := http.NotFoundHandler()
+	plain, encrypted := httptest.NewServer(nothing), httptest.NewTLSServer(nothing)
+	t.Cleanup(plain.Close)
+	t.Cleanup(encrypted.Close)
+	encrypted.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	proxy := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "127.0.0.1:1"})}
+	for name, c := range map[string]struct {
+		server    string
+		transport *http.Transport
+		says      string
+	}{
+		"no server":               {"http://127.0.0.1:1", nil, "core-api serve"},
+		"a proxy that is away":    {"http://core-api.example.com", proxy, "NO_PROXY"},
+		"the same, with TLS":      {"https://core-api.example.com", proxy, "NO_PROXY"},
+		"no TLS":                  {"https" + strings.TrimPrefix(plain.URL, "http"), nil, "http://"},
+		"an unknown certificate":  {encrypted.URL, nil, "certificate"},
+		"plain where TLS is used": {"http" + strings.TrimPrefix(encrypted.URL, "https"), nil, "is not a core-api"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := client.Config{Server: c.server}
+			if c.transport != nil {
+				cfg.HTTP = &http.Client{Transport: c.transport}
+			}
+			api, err := client.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = api.Exec(t.Context(), "0190aaaa-7c1e-7d35-9a52-0f4f3a1b2c3d"); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Error(err)
+			}
+		})
+	}
+}
 
 // goClient tries the Go client against a core-api.
 func goClient(t *testing.T, coreAPI, webhookPort string) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -231,16 +232,35 @@ func (c *Client) sendOnce(ctx context.Context, req call, body []byte) (*http.Res
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-			return nil, c.unreachable(err, fmt.Sprintf("%s; start it with `core-api serve`, or give another address", op.Err))
+		why := NotSent(err)
+		if why == "" {
+			why = "the connection broke before the answer"
 		}
-		return nil, c.unreachable(err, "the connection broke before the answer")
+		return nil, c.unreachable(err, why)
 	}
 	if resp.StatusCode < 300 {
 		return resp, nil
 	}
 	defer resp.Body.Close()
 	return nil, c.refusal(resp)
+}
+
+// NotSent returns why a request has not reached a server, with the remedy; empty if it may have
+// reached one.
+func NotSent(err error) string {
+	op, isOp := errors.AsType[*net.OpError](err)
+	untrusted, isUntrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	switch {
+	case isOp && op.Op == "dial":
+		return fmt.Sprintf("%s; start it with `core-api serve`, or give another address", op.Err)
+	case isOp && op.Op == "proxyconnect":
+		return fmt.Sprintf("the proxy in HTTP_PROXY or HTTPS_PROXY does not answer (%s); correct it, or name the server in NO_PROXY", op.Err)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "the server there has no TLS; use http:// in its address"
+	case isUntrusted:
+		return fmt.Sprintf("%s; have the operator renew it, or add its authority to this machine's", untrusted)
+	}
+	return ""
 }
 
 func unescaped(path string) string {
