@@ -71,6 +71,11 @@ func command(t *testing.T, environ []string) {
 		}
 		return out.String(), complaints.String(), cmd.ProcessState.ExitCode()
 	}
+	for name, content := range map[string]string{"test:1": "named", "wrong": "\ufeffsbx_wrong\r\n"} { // as from Windows
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, c := range map[string]struct {
 		args                  []string
 		stdin, stdout, stderr string // stderr: a part of it
@@ -83,7 +88,15 @@ func command(t *testing.T, environ []string) {
 		"signal":     {args: []string{"exec", "-n", "--", "bash", "-c", "kill -9 $$"}, code: 137},
 		"timeout":    {args: []string{"exec", "-n", "--timeout", "300ms", "--", "sleep", "60"}, stderr: "timeout_ms", code: 124},
 		"refused":    {args: []string{"exec", "-n", "--memory", "900g", "--", "true"}, stderr: "ceiling", code: 125},
-		"no command": {args: []string{"exec"}, stderr: "the command is missing", code: 125},
+		"no command": {args: []string{"exec"}, stderr: "the command is missing", code: 2},
+		"no code":    {args: []string{"exec", "--session", "s", "--context", "c", "--", "ls"}, stderr: "-- bash CODE", code: 2},
+		"out a file": {args: []string{"exec", "--out", "test:1", "--", "true"}, stderr: "name a directory", code: 2},
+		"a colon":    {args: []string{"exec", "-n", "--input", "test:1", "--", "true"}, stderr: "--input test:1: path: holds a colon", code: 125},
+		"renamed":    {args: []string{"exec", "-n", "--input", "test:1:é 1", "--", "cat", "../inputs/é 1"}, stdout: "named"},
+		"cut":        {args: []string{"exec", "-n", "--max-output", "1k", "--", "seq", "400"}, stdout: "*", stderr: "--max-output", code: 126},
+		"not known":  {args: []string{"ls", "--token-file", "wrong"}, stderr: "secbox login", code: 3},
+		"ls nowhere": {args: []string{"ls", "--server", "http://127.0.0.1:1"}, stderr: "core-api serve", code: 1},
+		"each line":  {args: []string{"exec", "--each", "-"}, stdin: "{}\n \n" + `{"exec": {"scrip": 1}}`, stderr: "--each: line 3: exec.scrip:", code: 2},
 		"unknown":    {args: []string{"exec", "-n", "--", "no-such-program"}, stderr: "not found", code: 127},
 		"no server":  {args: []string{"exec", "--server", "http://127.0.0.1:1", "-n", "--", "true"}, stderr: "core-api serve", code: 125},
 		"no exec":    {args: []string{"show", "0190aaaa-7c1e-7d35-9a52-0f4f3a1b2c3d"}, stderr: "there is no exec", code: 4},
@@ -93,6 +106,9 @@ func command(t *testing.T, environ []string) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			stdout, stderr, code := call(t, c.stdin, c.args...)
+			if c.stdout == "*" {
+				stdout = "*"
+			}
 			if name == "policy" {
 				if !strings.Contains(stdout, `"memory_mb"`) {
 					t.Error(stdout)
@@ -131,7 +147,7 @@ func command(t *testing.T, environ []string) {
 	})
 	t.Run("each", func(t *testing.T) {
 		t.Parallel()
-		lines := `{"exec": {"script": "exit 0"}}` + "\n\n" + `{"exec": {"script": "exit 2"}}` + "\n" + `{"exec": {}}` + "\n"
+		lines := "\ufeff" + `{"exec": {"script": "exit 0"}}` + "\r\n\r\n" + `{"exec": {"script": "exit 2"}}` + "\n" + `{"exec": {}}` + "\n"
 		out, stderr, code := call(t, lines, "exec", "--each", "-")
 		var got []string
 		for line := range strings.Lines(out) {

@@ -101,12 +101,12 @@ func (b *bridge) run(ctx context.Context, in io.Reader) error {
 // pass sends one message of the client. Calls run concurrently, all other messages in order.
 func (b *bridge) pass(ctx context.Context, line []byte) {
 	if line == nil {
-		b.write(errorFor(nil, codeParse, fmt.Sprintf("the message has more than %d bytes", maxMessage)))
+		b.write(errorFor(nil, codeParse, "", fmt.Sprintf("the message has more than %d bytes", maxMessage)))
 		return
 	}
 	m, err := parseMessage(line)
 	if err != nil {
-		b.write(errorFor(nil, codeParse, "not a JSON-RPC message on one line"))
+		b.write(errorFor(nil, codeParse, "", "not a JSON-RPC message on one line"))
 		return
 	}
 	switch {
@@ -159,7 +159,8 @@ func (b *bridge) call(ctx context.Context, m message) {
 		err = errors.New("the connection to core-api broke before the answer; the request may have run: GET /sandbox/execs shows it")
 	}
 	b.log.Error("no answer to a request", "method", m.Method, "error", err)
-	b.write(errorFor(m.ID, codeBroken, err.Error()))
+	refusal, _ := errors.AsType[refused](err)
+	b.write(errorFor(m.ID, codeBroken, refusal.code, err.Error()))
 }
 
 // ask sends a message and passes the response on. Messages that never reached core-api are sent

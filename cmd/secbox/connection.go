@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -141,10 +144,50 @@ func shown(err error) error {
 		return err
 	}
 	if refused, ok := errors.AsType[*client.Error](err); ok {
-		return exit{refusalCode(refused), refused.Error()}
+		return exit{refusalCode(refused), messageOf(err)}
 	}
 	return exit{exitFailed, err.Error()}
 }
+
+// messageOf returns the message of an error. A refused token has the places of tokens beside it.
+func messageOf(err error) string {
+	if refused, ok := errors.AsType[*client.Error](err); ok && refused.Status == http.StatusUnauthorized {
+		return withTokenHint(err.Error())
+	}
+	return err.Error()
+}
+
+func withTokenHint(text string) string {
+	return text + " (secbox reads the token from --token-file, " + envToken + " or the login of `secbox login`)"
+}
+
+// inPlaces names the places of a list in a refusal, such as inputs[0], as the user knows them.
+func inPlaces(err error, list string, name func(int) string) error {
+	refused, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		return err
+	}
+	named := func(text string) string {
+		before, rest, found := strings.Cut(text, list+"[")
+		number, after, closed := strings.Cut(rest, "]")
+		i, err := strconv.Atoi(number)
+		if !found || !closed || err != nil {
+			return text
+		}
+		if field, ok := strings.CutPrefix(after, "."); ok {
+			after = ": " + field
+		}
+		return before + name(i) + after
+	}
+	refused.Detail = named(refused.Detail)
+	for i, f := range refused.Fields {
+		refused.Fields[i].Field = named(f.Field)
+	}
+	return err
+}
+
+// withoutBOM removes the byte order mark that editors on Windows put before a text.
+func withoutBOM(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
 
 func refusalCode(e *client.Error) int {
 	switch e.Code {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,6 +50,7 @@ func (o *execOptions) runEach(cmd *cobra.Command, api *client.Client) error {
 	ctx := cmd.Context()
 	for left := lines; len(left) > 0; {
 		settled, err := o.enqueue(ctx, api, task, left)
+		err = inPlaces(err, "execs", func(i int) string { return fmt.Sprintf("--each: line %d", left[i].Line) })
 		left = slices.DeleteFunc(slices.Clone(left), func(line *outcomeOfLine) bool { return line.request == nil })
 		if err != nil {
 			return fmt.Errorf("%w (%d of %d are in the queue: secbox ls --task %s)", err, len(lines)-len(left), len(lines), task)
@@ -94,11 +96,15 @@ func (o *execOptions) readEach(stdin io.Reader) (lines []*outcomeOfLine, err err
 	scan := bufio.NewScanner(in)
 	scan.Buffer(nil, maxLine)
 	for n := 1; scan.Scan(); n++ {
-		if len(scan.Bytes()) == 0 {
+		text := bytes.TrimSpace(scan.Bytes())
+		if n == 1 {
+			text = bytes.TrimSpace(withoutBOM(text))
+		}
+		if len(text) == 0 {
 			continue
 		}
 		var request map[string]json.RawMessage
-		if err := json.Unmarshal(scan.Bytes(), &request); err != nil {
+		if err := json.Unmarshal(text, &request); err != nil {
 			return nil, fault.Wrap(fault.InvalidRequest, err, "--each: line %d is no JSON object: %s", n, err)
 		}
 		if request["task_ref"] != nil {
@@ -107,7 +113,7 @@ func (o *execOptions) readEach(stdin io.Reader) (lines []*outcomeOfLine, err err
 		if len(lines) == maxEach {
 			return nil, fault.New(fault.InvalidRequest, "--each: more than %d lines; split the file", maxEach)
 		}
-		lines = append(lines, &outcomeOfLine{Line: n, request: append(json.RawMessage(nil), scan.Bytes()...)})
+		lines = append(lines, &outcomeOfLine{Line: n, request: bytes.Clone(text)})
 	}
 	if err := scan.Err(); err != nil {
 		return nil, fault.Wrap(fault.InvalidRequest, err, "--each: %s", err)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	client "secbox/clients/go"
 	"secbox/fault"
 )
 
@@ -90,6 +91,9 @@ func (e *endpoint) send(ctx context.Context, method string, s session, body []by
 			return nil,
 				unreachable{fmt.Errorf("core-api does not answer at %s (%w); start it with `core-api serve`, or give its address with --server", e.address(), dial.Err)}
 		}
+		if why := client.NotSent(err); why != "" {
+			return nil, unreachable{fmt.Errorf("core-api does not answer at %s: %s", e.address(), why)}
+		}
 		return nil,
 			fmt.Errorf("the connection to core-api at %s broke before the answer; the request may have run: GET /sandbox/execs shows it",
 				e.address())
@@ -130,7 +134,7 @@ func (e *endpoint) refusal(resp *http.Response) error {
 		r.text = fmt.Sprintf("%s is not a core-api: it answered %d %s; give the address of core-api with --server",
 			e.address(), resp.StatusCode, http.StatusText(resp.StatusCode))
 	case resp.StatusCode == http.StatusUnauthorized:
-		r.text = fmt.Sprintf("core-api at %s: %s (secbox reads the token from %s or --token-file)", e.address(), problem.Detail, envToken)
+		r.text = fmt.Sprintf("core-api at %s: %s", e.address(), withTokenHint(problem.Detail))
 	default:
 		r.text = fmt.Sprintf("core-api at %s: %s", e.address(), problem.Detail)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -46,8 +47,8 @@ func execCommand(getenv func(string) string) *cobra.Command {
 command's standard input. No shell interprets the command: give one, as in bash -lc '…'. Files for the command are in /workspace/inputs; what it leaves in
 /workspace/artifacts can be fetched.
 
-Exit codes: the command's own; 124 it took too long; 125 it did not run (refused, or no server); 126 the server ended it, or does not know its end; 130 canceled;
-137 it needed too much memory; 141 the reader of the output left. A wrong flag is 2. The reason is on standard error.
+Exit codes: the command's own; 124 it took too long; 125 it did not run (refused, or no server); 126 the server ended it, does not know its end, or cut its output;
+130 canceled; 137 it needed too much memory; 141 the reader of the output left. A wrong flag is 2. The reason is on standard error.
 
 Ctrl-C cancels the command; a second one does not wait for its end.`,
 		Example: `  secbox exec -- python3 -c 'print(6 * 7)'
@@ -81,11 +82,10 @@ Ctrl-C cancels the command; a second one does not wait for its end.`,
 }
 
 func (o *execOptions) run(cmd *cobra.Command, args []string) error {
-	err := o.check(args)
-	var api *client.Client
-	if err == nil {
-		api, err = o.open()
+	if err := o.check(args); err != nil {
+		return err
 	}
+	api, err := o.open()
 	if err == nil {
 		switch {
 		case o.each != "":
@@ -108,7 +108,11 @@ func (o *execOptions) run(cmd *cobra.Command, args []string) error {
 	if e, ok := errors.AsType[*fault.Error](err); ok {
 		return exit{exitNotRun, e.Message}
 	}
-	return exit{exitNotRun, err.Error()}
+	message := messageOf(inPlaces(err, "inputs", func(i int) string { return "--input " + o.inputs[i] }))
+	if client.CodeOf(err) == string(fault.BodyTooLarge) && len(o.inputs) > 0 {
+		message += "; or make the large file the standard input: secbox exec … <FILE"
+	}
+	return exit{exitNotRun, message}
 }
 
 func (o *execOptions) check(args []string) error {
@@ -121,8 +125,13 @@ func (o *execOptions) check(args []string) error {
 		return fault.New(fault.InvalidRequest, "--key is for one command; leave it out")
 	case o.context != "" && o.session == "":
 		return fault.New(fault.InvalidRequest, "--context needs --session: an interpreter lives in one")
+	case o.context != "" && !slices.Contains([]string{"bash", "python", "python3"}, args[0]):
+		return fault.New(fault.InvalidRequest, "--context runs code: write -- bash CODE, or -- python CODE")
 	case o.terminal && (o.detach || o.each != ""):
 		return fault.New(fault.InvalidRequest, "--tty cannot be combined with --detach or --each")
+	}
+	if info, err := os.Stat(o.out); o.out != "" && err == nil && !info.IsDir() {
+		return fault.New(fault.InvalidRequest, "--out %s is a file; name a directory", o.out)
 	}
 	return nil
 }
@@ -272,8 +281,11 @@ func (o *execOptions) follow(cmd *cobra.Command, api *client.Client,
 	each := show(cmd.OutOrStdout(), cmd.ErrOrStderr(), &execID)
 	state, err := stream(cmd.Context(), each)
 	interrupted := cmd.Context().Err() != nil
-	if err == nil || execID == "" || !interrupted && !errors.Is(err, errOutput) {
+	if err == nil || execID == "" {
 		return state, err
+	}
+	if !interrupted && !errors.Is(err, errOutput) { // it began
+		return state, exit{exitBroken, fmt.Sprintf("exec %s may still run: %s; secbox wait %s says how it ends", execID, err, execID)}
 	}
 	// The reader of the output is gone, or the user wants an end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 15*time.Second)
@@ -342,8 +354,17 @@ func (o *execOptions) end(cmd *cobra.Command, api *client.Client, state client.S
 	case len(state.Artifacts) > 0 && !o.quiet && isTerminal(cmd.ErrOrStderr()):
 		say("artifacts: %d; secbox artifacts %s --get DIR fetches them", len(state.Artifacts), state.ExecID)
 	}
-	return outcome(state)
+	if err := outcome(state); err != nil || !state.StdoutCut || isTerminal(cmd.OutOrStdout()) {
+		return err
+	}
+	return silent(exitBroken) // the next program of a pipe has not got all
 }
+
+// flagsOf names the flags beside the limits in a detail.
+var flagsOf = strings.NewReplacer(
+	"policy_overrides.timeout_ms", "timeout_ms with --timeout", "policy_overrides.memory_mb", "memory_mb with --memory",
+	"policy_overrides.pids", "pids with --pids", "policy_overrides.tmp_mb", "tmp_mb with --tmp", "policy_overrides.shm_mb", "shm_mb with --shm",
+)
 
 // outcome returns the exit code of an exec that has ended, as an error; nil for success.
 func outcome(state client.State) error {
@@ -352,7 +373,7 @@ func outcome(state client.State) error {
 		why += ", " + state.ErrorReason
 	}
 	if state.Detail != "" {
-		why += ": " + plain(state.Detail)
+		why += ": " + plain(flagsOf.Replace(state.Detail))
 	}
 	message := fmt.Sprintf("exec %s: %s", state.ExecID, why)
 	switch state.Status {

@@ -87,6 +87,7 @@ func askToken(cmd *cobra.Command) (string, error) {
 	} else {
 		var err error
 		line, err = bufio.NewReader(io.LimitReader(cmd.InOrStdin(), maxTokenFile)).ReadString('\n')
+		line = string(withoutBOM([]byte(line)))
 		if err != nil && err != io.EOF {
 			return "", err
 		}

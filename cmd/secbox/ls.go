@@ -27,8 +27,7 @@ func lsCommand(getenv func(string) string) *cobra.Command {
 		RunE: verb(&c, func(cmd *cobra.Command, api *client.Client, _ []string) error {
 			query := filter("project_id", project, "status", status, "task_id", task, "session_id", session, "skill_id", skill,
 				"user_id", user, "since", since, "until", until, "error_reason", reason, "limit", strconv.Itoa(min(limit, 500)))
-			out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			defer func() { _ = out.Flush() }()
+			out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0) // nothing comes before an error of the first page
 			if !asJSON {
 				fmt.Fprintln(out, "EXEC\tCREATED\tSTATUS\tEXIT\tTIME\tPROJECT\tCOMMAND")
 			}
@@ -38,7 +37,9 @@ func lsCommand(getenv func(string) string) *cobra.Command {
 					return err
 				}
 				if asJSON {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s\n", rec.Raw)
+					if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", rec.Raw); err != nil {
+						return err
+					}
 				} else {
 					fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", rec.ExecID, ago(rec.CreatedAt), statusText(rec.State),
 						exitText(rec.State), duration(rec.State), plain(rec.Project), commandText(rec, 60))
@@ -47,7 +48,7 @@ func lsCommand(getenv func(string) string) *cobra.Command {
 					break
 				}
 			}
-			return nil
+			return out.Flush()
 		}),
 	}
 	flags := cmd.Flags()
@@ -78,8 +79,8 @@ func showCommand(getenv func(string) string) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", rec.Raw)
-				return nil
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", rec.Raw)
+				return err
 			}
 			out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			row := func(name, value string) {

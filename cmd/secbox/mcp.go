@@ -117,7 +117,7 @@ func readToken(getenv func(string) string, file string) (string, error) {
 			return "", fault.New(fault.InvalidRequest, "the token file %s has more than %d bytes; it must contain only a token", file,
 				maxTokenFile)
 		}
-		token, from = string(content), file
+		token, from = string(withoutBOM(content)), file
 		if strings.TrimSpace(token) == "" {
 			return "", fault.New(fault.InvalidRequest, "the token file %s is empty", file)
 		}

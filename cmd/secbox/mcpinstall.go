@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -155,11 +156,14 @@ func countTools(ctx context.Context, u *url.URL, token string) (int, error) {
 		} `json:"result"`
 		Error struct {
 			Message string `json:"message"`
+			Data    struct {
+				Code fault.Code `json:"code"`
+			} `json:"data"`
 		} `json:"error"`
 	}
 	for line := range bytes.Lines(answers.Bytes()) {
 		if json.Unmarshal(line, &answer) == nil && answer.Error.Message != "" {
-			return 0, fault.New(fault.EngineUnavailable, "%s", answer.Error.Message)
+			return 0, fault.New(cmp.Or(answer.Error.Data.Code, fault.EngineUnavailable), "%s", answer.Error.Message)
 		}
 	}
 	if answer.ID != "tools" || len(answer.Result.Tools) == 0 {

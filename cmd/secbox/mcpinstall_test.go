@@ -119,7 +119,7 @@ func TestInstallRefused(t *testing.T) {
 		"an unknown host":   {[]string{"--for", "emacs"}, 2, []string{`"emacs" is no host`}},
 		"a wrong name":      {[]string{"--for", "cursor", "--name", "a b"}, 2, []string{"--name"}},
 		"no server":         {[]string{"--for", "cursor", "--server", unanswered}, 7, []string{"does not answer at " + unanswered, "core-api serve"}},
-		"a wrong token":     {[]string{"--for", "cursor", "--server", "http://" + r.addr}, 7, []string{"the token is not known", envToken}},
+		"a wrong token":     {[]string{"--for", "cursor", "--server", "http://" + r.addr}, 3, []string{"the token is not known", envToken}},
 		"in the clear":      {[]string{"--for", "cursor", "--server", "http://example.test"}, 3, []string{"https://"}},
 		"no token file":     {[]string{"--for", "cursor", "--token-file", "missing"}, 2, []string{"cannot read"}},
 		"a broken file":     {[]string{"--for", "gemini", "--server", "http://" + r.addr, "--token-file", "TOKEN"}, 2, []string{"settings.json", "it is not JSON", "--print"}},

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"sync"
+
+	"secbox/fault"
 )
 
 // maxMessage is the longest message to pass on, in bytes. The limit of core-api is lower unless its
@@ -73,13 +75,17 @@ const (
 	codeBroken = -32000 // no answer from the server
 )
 
-func errorFor(id json.RawMessage, code int, text string) []byte {
+// errorFor returns an error as the answer to a call. The reason of a refusal is in its data; empty:
+// none.
+func errorFor(id json.RawMessage, code int, reason fault.Code, text string) []byte {
 	if len(id) == 0 {
 		id = json.RawMessage("null")
 	}
-	b, _ := json.Marshal(map[string]any{
-		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": text},
-	})
+	e := map[string]any{"code": code, "message": text}
+	if reason != "" {
+		e["data"] = map[string]any{"code": reason}
+	}
+	b, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": e})
 	return b
 }
 

@@ -82,7 +82,7 @@ func FuzzMessage(f *testing.F) {
 		}
 		var out bytes.Buffer
 		o := &output{w: &out}
-		if err := o.write(errorFor(m.ID, codeBroken, "text")); err != nil {
+		if err := o.write(errorFor(m.ID, codeBroken, "", "text")); err != nil {
 			t.Fatal(err)
 		}
 		if got := out.String(); strings.Count(got, "\n") != 1 || !json.Valid([]byte(got)) {

@@ -57,7 +57,6 @@ func sessionCommand(getenv func(string) string) *cobra.Command {
 				query.Del("status")
 			}
 			out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			defer func() { _ = out.Flush() }()
 			fmt.Fprintln(out, "SESSION\tCREATED\tSTATUS\tEXECS\tPROJECT\tNAME")
 			n := 0
 			for s, err := range api.Sessions(cmd.Context(), query) {
@@ -69,7 +68,7 @@ func sessionCommand(getenv func(string) string) *cobra.Command {
 					break
 				}
 			}
-			return nil
+			return out.Flush()
 		}),
 	}
 	list.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")

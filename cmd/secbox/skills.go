@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,8 @@ func skillsCommand(getenv func(string) string) *cobra.Command {
 				}
 				out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				for _, s := range list {
-					fmt.Fprintf(out, "%s\t%s\n", plain(s.ID), plain(s.Description))
+					sentence, _, _ := strings.Cut(s.Description, ". ") // skills show has all of it
+					fmt.Fprintf(out, "%s\t%s\n", plain(s.ID), plain(sentence))
 				}
 				return out.Flush()
 			}),
@@ -87,7 +89,7 @@ func (o *skillsOptions) invokeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				call.Inputs = text
+				call.Inputs = withoutBOM(text)
 			}
 			if len(call.Inputs) > 0 && !json.Valid(call.Inputs) {
 				return exit{2, "--inputs is not JSON; write an object, or @FILE"}
@@ -142,12 +144,7 @@ func (o *skillsOptions) ofUser(name, argument, short, method, action string) *co
 			if err != nil {
 				return err
 			}
-			var text string
-			if json.Unmarshal(answer, &text) == nil {
-				fmt.Fprintln(cmd.OutOrStdout(), text)
-				return nil
-			}
-			return indented(cmd.OutOrStdout(), answer)
+			return printAnswer(cmd.OutOrStdout(), answer)
 		}),
 	}
 	if argument != "" {
@@ -177,7 +174,7 @@ func (o *skillsOptions) uploadCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return indented(cmd.OutOrStdout(), answer)
+			return printAnswer(cmd.OutOrStdout(), answer)
 		}),
 	}
 	cmd.Flags().BoolVar(&baseline, "baseline", false, "make it the version of all users of the agent")
@@ -206,6 +203,19 @@ func (o *skillsOptions) upload(ctx context.Context, api *client.Client, path str
 	}()
 	defer body.Close()
 	return api.V1(ctx, http.MethodPost, path, query, form.FormDataContentType(), body)
+}
+
+// printAnswer prints a text as it is, such as a diff, and anything else as JSON.
+func printAnswer(out io.Writer, answer json.RawMessage) error {
+	var text string
+	if json.Unmarshal(answer, &text) != nil {
+		return indented(out, answer)
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	_, err := io.WriteString(out, text)
+	return err
 }
 
 func indented(out io.Writer, text json.RawMessage) error {

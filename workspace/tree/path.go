@@ -36,7 +36,7 @@ func CleanPath(s, top string) (string, error) {
 	case strings.Contains(s, `\`):
 		return "", errors.New("holds a backslash: separate directories with /")
 	case strings.Contains(s, ":"):
-		return "", errors.New("holds a colon, which Windows takes for a drive or a stream")
+		return "", errors.New("holds a colon, which Windows takes for a drive or a stream; use another character")
 	}
 	var parts []string
 	for name := range strings.SplitSeq(s, "/") {
