@@ -50,7 +50,15 @@ func (c *Client) streamWith(ctx context.Context, req Request, in io.Reader, each
 	sent := make(chan error, 1)
 	state, err := c.Stream(ctx, req, func(e Event) error {
 		if e.State != nil && e.Type == "status" {
-			once.Do(func() { go func() { sent <- c.SendStdin(ctx, e.State.ExecID, in) }() })
+			once.Do(func() {
+				go func() {
+					failed := c.SendStdin(ctx, e.State.ExecID, in)
+					sent <- failed
+					if failed != nil { // it waits for input that does not come
+						_ = c.Cancel(ctx, e.State.ExecID)
+					}
+				}()
+			})
 		}
 		return each(e)
 	})

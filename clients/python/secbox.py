@@ -52,13 +52,15 @@ STREAM_SILENCE = 35.0  # seconds: a stream has a comment every 10 seconds
 MAX_PAUSE = 60.0  # seconds: a longer Retry-After is an error at once
 MAX_WAIT_MS = 60_000  # of one request to …/wait
 WAIT = 3600.0  # seconds that run and wait take at most, unless the caller says otherwise
+STDIN_SILENCE = 24 * WAIT  # seconds: a command may not read for long
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
 O = TypeVar("O", bound="Outcome")
-Body: TypeAlias = "bytes | Callable[[], BinaryIO] | None"  # a function opens the file for each try
+Body: TypeAlias = "bytes | Callable[[], BinaryIO] | Iterator[bytes] | None"  # a function opens the file for each try
+Stdin: TypeAlias = "bytes | BinaryIO | Iterable[bytes]"
 
 
 # Errors
@@ -313,6 +315,15 @@ class Event:
     @property
     def text(self) -> str:
         return self.data.decode("utf-8", "replace")
+
+
+@dataclass(kw_only=True)
+class Invoked:
+    """How the exec of a skill ended, and the outputs of the skill; None if it left no valid ones."""
+
+    exec: Result
+    outputs: dict[str, Any] | None
+    raw: dict[str, Any] = field(repr=False)
 
 
 @dataclass(kw_only=True)
@@ -791,7 +802,7 @@ class _Http:
                 file = body()
                 all_headers["Content-Length"] = str(os.fstat(file.fileno()).st_size)
             try:
-                connection.request(method, before + self.base + path, file or cast("bytes | None", body), all_headers)
+                connection.request(method, before + self.base + path, file or cast("bytes | Iterator[bytes] | None", body), all_headers)
             except _Lost:
                 pass  # the server may have refused it before it has read all of the body
             return _Answer(connection.getresponse(), functools.partial(self._release, connection))
@@ -812,8 +823,12 @@ class _Http:
         body: Body = None,
         headers: Mapping[str, str] = {},
         repeat: bool | None = None,
+        once: bool = False,
     ) -> R:
-        """Makes a request, and repeats it: when the server says so (429, 503), and after a broken connection if repeat is true."""
+        """Makes a request, and repeats it: when the server says so (429, 503), and after a broken connection if repeat is true.
+
+        With once it is never repeated.
+        """
         repeat = method in ("GET", "PUT") if repeat is None else repeat
         tries = 0
         while True:
@@ -850,7 +865,7 @@ class _Http:
                 pause = pause if error.retry_after is None else max(error.retry_after, 0.05)
             elif not isinstance(error, ConnectionFailed):
                 raise error
-            if tries > self.retries or pause > MAX_PAUSE:
+            if once or tries > self.retries or pause > MAX_PAUSE:
                 raise error
             call.pause(pause)
 
@@ -876,6 +891,16 @@ def _events(answer: _Answer) -> Iterator[tuple[str, str, Any]]:
             if data:
                 yield kind, event_id, _json(b"\n".join(data))
             kind, event_id, data, size = "", "", [], 0
+
+
+def _pieces(content: BinaryIO | Iterable[bytes]) -> Iterator[bytes]:
+    """Yields what a file or pipe has, as soon as it has it."""
+    read = getattr(content, "read1", None) or getattr(content, "read", None)
+    if read is None:
+        yield from content
+        return
+    while piece := read(1 << 16):
+        yield piece
 
 
 def _quote(*parts: str) -> str:
@@ -958,11 +983,54 @@ class Client:
         """Puts a job into the queue and returns its record. wait, follow and cancel take its exec_id."""
         return _load(State, self.request("POST", "/sandbox/execs", job.body(), key=key or _new_key(), prefer="respond-async"))
 
-    def stream(self, job: Job, *, key: str = "") -> Generator[Event, None, None]:
-        """Runs a job, and yields its events as they come; the last one is end. A lost connection is made again."""
-        body, key = json.dumps({**job.body(), "stream": True}).encode(), key or _new_key()
+    def stream(self, job: Job, *, key: str = "", stdin: Stdin | None = None) -> Generator[Event, None, None]:
+        """Runs a job, and yields its events as they come; the last one is end. A lost connection is made again.
+
+        stdin is the standard input of the command, of any size: bytes, a file, or pieces that may come while it runs.
+        """
+        request, key = {**job.body(), "stream": True}, key or _new_key()
+        if stdin is not None:
+            request["exec"]["stdin_stream"] = True
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        return self._stream("POST", "/sandbox/execs", "", "", body, headers)
+        events = self._stream("POST", "/sandbox/execs", "", "", json.dumps(request).encode(), headers)
+        return events if stdin is None else self._feed(events, stdin)
+
+    def _feed(self, events: Generator[Event, None, None], stdin: Stdin) -> Generator[Event, None, None]:
+        """Yields events, and sends stdin meanwhile."""
+        failed: list[BaseException] = []
+
+        def send(exec_id: str) -> None:
+            try:
+                self.send_stdin(exec_id, stdin)
+            except BaseException as error:
+                failed.append(error)
+                if not isinstance(error, BadRequest):  # another request was the first
+                    with suppress(SecboxError):
+                        self.cancel(exec_id)  # it waits for input that does not come
+
+        with closing(events):
+            begun = False
+            for event in events:
+                state = event.state
+                if state is not None and event.type == "status" and not begun:
+                    begun = True
+                    threading.Thread(target=send, args=(state.exec_id,), name="secbox-stdin", daemon=True).start()
+                if state is not None and state.status == "canceled" and failed:
+                    raise failed[0]
+                yield event
+
+    def send_stdin(self, exec_id: str, content: Stdin) -> None:
+        """Sends the standard input of an exec with stdin_stream, once. It is no error that the exec has ended already.
+
+        If content raises an error, the exec is canceled, so that no command takes a part for the whole.
+        """
+        path, headers = _quote("sandbox", "execs", exec_id, "stdin"), {"Content-Type": "application/octet-stream"}
+        body = content if isinstance(content, bytes) else _pieces(content)
+        try:
+            self._http.send(_Call(STDIN_SILENCE), "PUT", path, _Answer.json, body=body, headers=headers, repeat=False, once=True)
+        except Conflict as error:
+            if error.code != "exec_ended":
+                raise
 
     def follow(self, exec_id: str, last_event_id: str = "") -> Generator[Event, None, None]:
         """Yields the events of any exec, from the beginning or after the event with this id."""
@@ -1060,6 +1128,30 @@ class Client:
             before, cursor = cursor, page.get("next_cursor") or ""
             if not cursor or cursor == before:
                 return
+
+    def invoke(
+        self,
+        skill_id: str,
+        inputs: Mapping[str, Any] = {},
+        *,
+        project_id: str = "",
+        session_id: str = "",
+        conversation_id: str = "",
+        user_id: str = "",
+        task_id: str = "",
+        files: Sequence[InputFile] = (),
+        policy: Policy = {},
+        callback_url: str = "",
+        key: str = "",
+        wait_s: float = WAIT,
+    ) -> Invoked:
+        """Calls a skill and returns its outputs. After wait_s seconds it raises WaitTimeout; the exec goes on."""
+        body: dict[str, Any] = {"project_id": project_id, "session_id": session_id, "conversation_id": conversation_id, "user_id": user_id}
+        body |= {"inputs": dict(inputs), "files": list(files), "policy_overrides": policy, "callback_url": callback_url}
+        body |= {"task_ref": {"task_id": task_id} if task_id else None}
+        path, body = _quote("skills", skill_id, "invoke"), {name: value for name, value in body.items() if value}
+        answer = self.request("POST", path, body, key=key or _new_key(), wait_s=wait_s)
+        return Invoked(exec=_load(Result, _field(answer, "exec", dict)), outputs=answer.get("outputs"), raw=answer)
 
     # Output and artifacts
 
@@ -1181,9 +1273,9 @@ class Session:
         """Starts a job in the session; with background it may run as long as the session."""
         return self._client.submit(dataclasses.replace(job, session_id=self.session_id), key=key)
 
-    def stream(self, job: Job, *, key: str = "") -> Generator[Event, None, None]:
+    def stream(self, job: Job, *, key: str = "", stdin: Stdin | None = None) -> Generator[Event, None, None]:
         """Runs a job in the session, and yields its events as they come."""
-        return self._client.stream(dataclasses.replace(job, session_id=self.session_id), key=key)
+        return self._client.stream(dataclasses.replace(job, session_id=self.session_id), key=key, stdin=stdin)
 
     def info(self) -> SessionInfo:
         return _load(SessionInfo, self._client.request("GET", self._path))
@@ -1434,11 +1526,13 @@ class AsyncClient(_Async[Client]):
     run = _awaited(Client.run)
     submit = _awaited(Client.submit)
     stream = _iterated(Client.stream)
+    send_stdin = _awaited(Client.send_stdin)
     follow = _iterated(Client.follow)
     wait = _awaited(Client.wait)
     wait_task = _awaited(Client.wait_task)
     cancel = _awaited(Client.cancel)
     batch = _awaited(Client.batch)
+    invoke = _awaited(Client.invoke)
     record = _awaited(Client.record)
     records = _iterated(Client.records)
     output = _awaited(Client.output)

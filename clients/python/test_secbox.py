@@ -6,8 +6,10 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
+import hashlib
 import hmac
 import http.server
+import inspect
 import json
 import os
 import random
@@ -89,6 +91,43 @@ class Real(unittest.TestCase):
         self.assertEqual([one.type for one in rest if one.type not in ("status", "stdout")][-1], "end")
         self.assertEqual(rest[-1].state and [one.path for one in rest[-1].state.artifacts], ["f"])
         self.assertEqual(list(self.client.follow(end.exec_id, events[-1].id)), [])
+
+    def test_stdin(self) -> None:
+        large = os.urandom(3 << 20)
+        digest = hashlib.sha256(large).hexdigest() + "  -\n"
+        job = Job(script="sha256sum", project_id=PROJECT)
+        with tempfile.TemporaryFile() as file:
+            file.write(large)
+            file.seek(0)
+            for stdin in (large, file, (large[at : at + 99_999] for at in range(0, len(large), 99_999))):
+                self.assertEqual("".join(one.text for one in self.client.stream(job, stdin=stdin)), digest)
+
+        echoed = threading.Event()  # the second line is sent when the first one has come back
+
+        def lines() -> Iterator[bytes]:
+            yield b"one\n"
+            self.assertTrue(echoed.wait(60))
+            yield b"two\n"
+
+        got = b""
+        for event in self.client.stream(Job(script="cat", project_id=PROJECT), stdin=lines()):
+            got += event.data
+            if got == b"one\n":
+                echoed.set()
+        self.assertEqual((got, event.type), (b"one\ntwo\n", "end"))
+        self.assertEqual([one.text for one in self.client.stream(Job(script="true", project_id=PROJECT), stdin=large) if one.data], [])
+
+        def broken() -> Iterator[bytes]:
+            yield b"half"
+            raise ZeroDivisionError
+
+        with self.assertRaises(ZeroDivisionError):
+            list(self.client.stream(job, stdin=broken()))
+
+    def test_invoke(self) -> None:
+        called = self.client.invoke("shell.run", {"script": "echo $((6 * 7)); exit 3"}, project_id=PROJECT, policy={"memory_mb": 128})
+        self.assertEqual((called.exec.status, called.outputs and called.outputs["stdout"]), ("failed", "42\n"))
+        self.assertRaises(secbox.NotFound, self.client.invoke, "no.such", project_id=PROJECT)
 
     def test_submit_wait_cancel(self) -> None:
         queued = self.client.submit(Job(script="sleep 600", project_id=PROJECT, priority="high"), key="py-" + RUN)
@@ -237,6 +276,8 @@ class Real(unittest.TestCase):
         self.assertEqual(set(secbox.Policy.__annotations__), properties("PolicyOverrides") - {"net", "fs"})
         command = {"script", "code", "cwd", "env", "stdin", "context"}
         self.assertLessEqual(command, properties("Command"))
+        given = set(inspect.signature(secbox.Client.invoke).parameters) - {"self", "skill_id", "key", "wait_s", "policy", "task_id"}
+        self.assertEqual(given | {"policy_overrides", "task_ref"}, properties("InvokeRequest") - {"stream", "priority", "queue_timeout_ms"})
         own = set(Job.__dataclass_fields__) - command - {"policy", "task_id"} | {"policy_overrides", "task_ref", "exec"}
         self.assertEqual(own, properties("ExecRequest") - {"stream"})
 

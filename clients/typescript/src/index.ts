@@ -27,6 +27,10 @@ export type ExecEvent =
 export type BatchItem = Omit<Schemas["ExecBatchItem"], "error"> & { error?: ApiError };
 /** The execs of a task: how many there are, and how many of them have each status. */
 export type TaskState = Schemas["TaskState"];
+/** The body of POST /skills/{id}/invoke: inputs and limits of a call. */
+export type Invocation = Omit<Schemas["InvokeRequest"], "stream">;
+/** How the exec of a skill ended, and the outputs of the skill; null if it left no valid ones. */
+export type Invoked = Schemas["InvokeResult"];
 
 export interface Options {
   /** Ends the call, but not the exec. */
@@ -221,6 +225,8 @@ interface Request_ {
   body?: Body;
   /** It may be repeated when its answer is lost. */
   repeat?: boolean;
+  /** It is never repeated. */
+  once?: boolean;
   /** Milliseconds between two bytes. */
   silence?: number;
 }
@@ -267,11 +273,51 @@ export class Secbox {
     return data as Record;
   }
 
-  /** Runs a job, and yields its events as they come; the last one is end. A lost connection is made again. */
-  stream(job: Job, options: KeyOptions = {}): AsyncGenerator<ExecEvent, void, void> {
+  /**
+   * Runs a job, and yields its events as they come; the last one is end. A lost connection is made again.
+   * stdin is the standard input of the command, of any size; a stream may go on while the command runs.
+   */
+  stream(job: Job, options: KeyOptions & { stdin?: Body } = {}): AsyncGenerator<ExecEvent, void, void> {
+    const { stdin } = options;
     const headers = { "Idempotency-Key": options.key ?? crypto.randomUUID(), "Content-Type": "application/json" };
-    const body = JSON.stringify({ ...job, stream: true });
-    return this.#events({ method: "POST", path: "/sandbox/execs", headers, body }, "", "", options);
+    const streamed = stdin === undefined ? {} : { exec: { ...job.exec, stdin_stream: true } };
+    const body = JSON.stringify({ ...job, ...streamed, stream: true });
+    const events = this.#events({ method: "POST", path: "/sandbox/execs", headers, body }, "", "", options);
+    return stdin === undefined ? events : this.#feed(events, stdin, options);
+  }
+
+  /** Yields events, and sends stdin meanwhile. */
+  async *#feed(events: AsyncGenerator<ExecEvent, void, void>, stdin: Body, options: Options): AsyncGenerator<ExecEvent, void, void> {
+    const { signal } = options;
+    let begun = false;
+    let failed: unknown;
+    for await (const event of events) {
+      if (event.type === "status" && !begun) {
+        begun = true;
+        const id = event.state.exec_id;
+        this.sendStdin(id, stdin, signal ? { signal } : {}).catch(async (error: unknown) => {
+          failed = error;
+          const refused = error instanceof ApiError && error.code === "invalid_request"; // another request was the first
+          if (!refused) await this.cancel(id).catch(() => {}); // it waits for input that does not come
+        });
+      }
+      if (event.type === "end" && event.state.status === "canceled" && failed !== undefined) throw failed;
+      yield event;
+    }
+  }
+
+  /**
+   * Sends the standard input of an exec with stdin_stream, once. It is no error that the exec has ended already.
+   * If the stream fails, the exec is canceled, so that no command takes a part for the whole.
+   */
+  async sendStdin(execId: string, content: Body, options: Options = {}): Promise<void> {
+    const headers = { "Content-Type": "application/octet-stream" };
+    const request = { method: "PUT", path: segments("sandbox", "execs", execId, "stdin"), headers, body: content };
+    try {
+      await this.#json({ ...request, once: true, silence: Infinity }, new Call(options, Infinity));
+    } catch (error) {
+      if (!(error instanceof ApiError && error.code === "exec_ended")) throw error;
+    }
   }
 
   /** Yields the events of any exec, from the beginning or after the event with this id. */
@@ -353,6 +399,14 @@ export class Secbox {
       throw new UnexpectedAnswer("the answer of core-api does not have an item for each job; check the server's version");
     }
     return data.items.map(({ error, ...rest }) => (error ? { ...rest, error: new ApiError(error) } : rest));
+  }
+
+  /** Calls a skill and returns its outputs. */
+  async invoke(skillId: string, call: Invocation, options: KeyOptions = {}): Promise<Invoked> {
+    const header = { "Idempotency-Key": options.key ?? crypto.randomUUID() };
+    const request = { params: { header, path: { id: skillId } }, body: call };
+    const { data } = await this.#client(options, defaultWait, true).POST("/skills/{id}/invoke", request);
+    return data as Invoked;
   }
 
   /** Returns the record of an exec. */
@@ -490,7 +544,7 @@ export class Secbox {
         if (!repeat) throw error;
         if (performance.now() - begun > 60_000) tries = 1; // Node.js and proxies end long requests
       }
-      if (tries > this.#retries || pause > maxPause) throw error;
+      if (request.once || tries > this.#retries || pause > maxPause) throw error;
       await call.pause(pause);
     }
   }
@@ -559,7 +613,7 @@ export class Session {
     return this.client.submit({ ...job, session_id: this.session_id }, options);
   }
   /** Runs a job in the session, and yields its events as they come. */
-  stream(job: Job, options: KeyOptions = {}): AsyncGenerator<ExecEvent, void, void> {
+  stream(job: Job, options: KeyOptions & { stdin?: Body } = {}): AsyncGenerator<ExecEvent, void, void> {
     return this.client.stream({ ...job, session_id: this.session_id }, options);
   }
   async info(): Promise<SessionInfo> {

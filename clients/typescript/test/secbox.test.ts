@@ -1,12 +1,13 @@
 // Tests of the client: against the core-api at SECBOX_SERVER, and against servers that answer wrongly.
 
 import assert from "node:assert/strict";
-import { createHmac, randomBytes } from "node:crypto";
+import { createHash, createHmac, randomBytes } from "node:crypto";
 import { lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createServer as createSocketServer, type AddressInfo, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Readable } from "node:stream";
 import { after, describe, test } from "node:test";
 import { inspect } from "node:util";
 import * as secbox from "../src/index.js";
@@ -69,6 +70,41 @@ describe("a real core-api", { concurrency: true }, () => {
     assert.deepEqual(again.filter((one) => one.type === "stdout").map((one) => "text" in one && one.text), ["one\n"]);
     assert.deepEqual((again.at(-1) as typeof end).state.artifacts?.length, 1);
     assert.deepEqual(await all(client.follow(end.state.exec_id, end.id)), []);
+  });
+
+  test("standard input", async () => {
+    const large = randomBytes(3 << 20);
+    const digest = createHash("sha256").update(large).digest("hex") + "  -\n";
+    const stdout = (events: ExecEvent[]) => events.flatMap((one) => (one.type === "stdout" ? [one.text] : [])).join("");
+    for (const stdin of [large, () => new Blob([large]).stream() as ReadableStream<Uint8Array>]) {
+      assert.equal(stdout(await all(client.stream(script("sha256sum"), { stdin }))), digest);
+    }
+    let echoed = () => {}; // the second line is sent when the first one has come back
+    const first = new Promise<void>((resolve) => (echoed = resolve));
+    async function* lines() {
+      yield Buffer.from("one\n");
+      await first;
+      yield Buffer.from("two\n");
+    }
+    let got = "";
+    for await (const event of client.stream(script("cat"), { stdin: () => Readable.toWeb(Readable.from(lines())) as ReadableStream<Uint8Array> })) {
+      if (event.type === "stdout") got += event.text;
+      if (got === "one\n") echoed();
+    }
+    assert.equal(got, "one\ntwo\n");
+    assert.equal(stdout(await all(client.stream(script("true"), { stdin: large }))), "");
+    const broken = () =>
+      new ReadableStream<Uint8Array>({
+        start: (controller) => controller.enqueue(Buffer.from("half")),
+        pull: (controller) => controller.error(new Error("the file is gone")),
+      });
+    await assert.rejects(all(client.stream(script("cat"), { stdin: broken })), /the file is gone/);
+  });
+
+  test("invoke", async () => {
+    const called = await client.invoke("shell.run", { project_id: project, inputs: { script: "echo $((6 * 7))" } });
+    assert.deepEqual([called.exec.status, called.outputs?.["stdout"]], ["succeeded", "42\n"]);
+    await assert.rejects(client.invoke("no.such", { project_id: project }), { code: "unknown_skill" });
   });
 
   test("submit, wait, cancel", async () => {
