@@ -128,8 +128,19 @@ func verb(c *connection, do func(cmd *cobra.Command, api *client.Client, args []
 		if err == nil {
 			err = do(cmd, api, args)
 		}
-		return shown(err)
+		return interrupted(cmd, shown(err))
 	}
+}
+
+// interrupted gives an error after Ctrl-C the exit code of shells.
+func interrupted(cmd *cobra.Command, err error) error {
+	if err == nil || cmd.Context().Err() == nil {
+		return err
+	}
+	if failed, ok := errors.AsType[exit](err); ok {
+		return exit{exitCanceled, failed.message}
+	}
+	return err
 }
 
 // shown gives an error an exit code.

@@ -89,7 +89,7 @@ func (o *execOptions) run(cmd *cobra.Command, args []string) error {
 	if err == nil {
 		switch {
 		case o.each != "":
-			return shown(o.runEach(cmd, api))
+			return interrupted(cmd, shown(o.runEach(cmd, api)))
 		case o.detach:
 			err = o.start(cmd, api, args)
 		case o.terminal:

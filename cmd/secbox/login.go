@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -78,7 +79,7 @@ func askToken(cmd *cobra.Command) (string, error) {
 	var line string
 	if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 		fmt.Fprint(cmd.ErrOrStderr(), "token (empty for none): ")
-		typed, err := term.ReadPassword(int(in.Fd()))
+		typed, err := typeSecret(cmd.Context(), int(in.Fd()))
 		fmt.Fprintln(cmd.ErrOrStderr())
 		if err != nil {
 			return "", err
@@ -97,6 +98,29 @@ func askToken(cmd *cobra.Command) (string, error) {
 		return "", fault.New(fault.InvalidRequest, "this is not a token: a token is one word of printable ASCII")
 	}
 	return token, nil
+}
+
+// typeSecret reads a line from a terminal without showing it. When ctx ends, the terminal is as
+// before, and the read, which cannot be ended, is left behind.
+func typeSecret(ctx context.Context, terminal int) ([]byte, error) {
+	before, err := term.GetState(terminal)
+	if err != nil {
+		return nil, err
+	}
+	var typed []byte
+	read := make(chan error, 1)
+	go func() {
+		line, err := term.ReadPassword(terminal)
+		typed = line
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		return typed, err
+	case <-ctx.Done():
+		_ = term.Restore(terminal, before)
+		return nil, exit{exitCanceled, "canceled"}
+	}
 }
 
 // writeLogin replaces the user's configuration, which only the user can read.

@@ -184,6 +184,7 @@ func (r *release) name(t target) string {
 var common = []string{
 	"LICENSE", "README.md", "CHANGELOG.md",
 	"images/build-sandbox.sh", "images/debian-base.sh", "images/lib.sh", "images/sandbox.Dockerfile", "scripts/lib.sh",
+	"images/sandbox-data.yaml", "images/sandbox-node.yaml",
 }
 
 // make builds the programs of a target, and packs them.
