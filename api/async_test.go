@@ -99,7 +99,7 @@ func TestWaitExecIsBounded(t *testing.T) {
 	id, secret := f.token(tokens.Spec{Role: tokens.Auditor})
 	running := f.record(func(r *audit.Record) { r.Status, r.EndedAt, r.ExitCode = audit.Running, time.Time{}, nil })
 	wait := request{path: "/sandbox/execs/" + running.ExecID + "/wait?timeout_ms=1", token: secret}
-	f.runner.waiting = func() {
+	f.runner.waiting = func() error {
 		f.do(wait).wants(t, fault.ServerBusy)
 		if r := f.do(request{path: strings.Replace(wait.path, "=1", "=0", 1), token: secret}); r.StatusCode != 200 {
 			t.Errorf("one that does not wait got %d %s", r.StatusCode, r.body)
@@ -107,6 +107,7 @@ func TestWaitExecIsBounded(t *testing.T) {
 		if _, err := f.tokens.Revoke(t.Context(), id); err != nil {
 			t.Error(err)
 		}
+		return nil
 	}
 	f.do(wait).wants(t, fault.TokenRevoked)
 }

@@ -336,7 +336,7 @@ type fakeRunner struct {
 	ended    chan struct{}      // closed when execs that WaitEnd waits for have ended
 	terminal *terminal.Terminal // nil: the exec has ended
 
-	waiting func() // called by WaitEnd when it begins to wait; may be nil
+	waiting func() error // called by WaitEnd when it begins to wait, which returns its error; may be nil
 
 	mu       sync.Mutex
 	requests []runner.Request
@@ -384,7 +384,9 @@ func (r *fakeRunner) WaitEnd(ctx context.Context, rec audit.Record) (audit.Recor
 		return rec, nil
 	}
 	if r.waiting != nil {
-		r.waiting()
+		if err := r.waiting(); err != nil {
+			return rec, err
+		}
 	}
 	select {
 	case <-ctx.Done():

@@ -9,6 +9,7 @@ import (
 
 	"secbox/api/decode"
 	"secbox/api/wire"
+	"secbox/audit"
 	"secbox/fault"
 )
 
@@ -51,19 +52,17 @@ func (s *Server) SendStdin(ctx context.Context, in wire.SendStdinRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	return s.passStdin(ctx, rec.ExecID, stdin, in.Body)
+	return s.passStdin(ctx, rec, stdin, in.Body)
 }
 
-func (s *Server) passStdin(ctx context.Context, execID string, to io.WriteCloser, body io.Reader) (wire.SendStdinResponseObject, error) {
-	running, ended := context.WithCancel(ctx)
-	defer ended()
+func (s *Server) passStdin(ctx context.Context, rec audit.Record, to io.WriteCloser, body io.Reader) (wire.SendStdinResponseObject, error) {
+	running, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	if b := callFrom(ctx).body; b != nil {
 		defer b.EndWith(running)()
 		go func() { // a body that pauses ends with the exec
-			defer ended()
-			rec, err := s.execs.Get(running, callFrom(ctx).caller, execID)
-			if err == nil {
-				_, _ = s.cfg.Runner.WaitEnd(running, rec)
+			if s.sawEnd(running, rec) {
+				end(fault.New(fault.ExecEnded, "exec %s has ended", rec.ExecID))
 			}
 		}()
 	}
@@ -71,20 +70,38 @@ func (s *Server) passStdin(ctx context.Context, execID string, to io.WriteCloser
 	switch {
 	case err == nil:
 		err = to.Close()
-	case fault.Is(err, fault.ExecEnded), running.Err() != nil && ctx.Err() == nil:
+	case fault.Is(err, fault.ExecEnded):
 		_ = to.Close()
 		return wire.SendStdin200JSONResponse{Bytes: n, Ended: true}, nil
 	default: // to stays open, so that the command does not see an end before it is killed
-		canceled := s.cfg.Runner.Cancel(context.WithoutCancel(ctx), execID)
-		if errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil {
+		canceled := s.cfg.Runner.Cancel(context.WithoutCancel(ctx), rec.ExecID)
+		if _, known := errors.AsType[*fault.Error](err); !known || errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil {
 			err = fault.Wrap(fault.InvalidRequest, err, "the standard input was cut off, and the exec is canceled")
 		}
 		if canceled != nil && !fault.Is(canceled, fault.ExecEnded) {
-			s.cfg.Logger.Error("an exec whose standard input was cut off is not canceled", "exec", execID, "error", canceled)
+			s.cfg.Logger.Error("an exec whose standard input was cut off is not canceled", "exec", rec.ExecID, "error", canceled)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return wire.SendStdin200JSONResponse{Bytes: n}, nil
+}
+
+// endRetry is the pause after an error of the database.
+const endRetry = 250 * time.Millisecond
+
+// sawEnd waits until an exec has ended, and reports whether it has; false if ctx ends first.
+func (s *Server) sawEnd(ctx context.Context, rec audit.Record) bool {
+	for {
+		now, err := s.cfg.Runner.WaitEnd(ctx, rec)
+		if err == nil && now.Status.Final() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(endRetry):
+		}
+	}
 }

@@ -1,8 +1,15 @@
 package api_test
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,4 +68,82 @@ func TestSendStdin(t *testing.T) {
 	body := `{"project_id": "demo", "exec": {"script": "cat", "stdin_stream": true}}`
 	f.do(request{method: "POST", path: "/sandbox/execs", body: body, header: map[string]string{"Prefer": "respond-async"}}).
 		wants(t, fault.InvalidRequest, "exec.stdin_stream")
+}
+
+// TestPausedStdin: a body that pauses ends with its exec, whose end is the answer; an error of the
+// database is no end; and a body that is no HTTP is the client's fault.
+func TestPausedStdin(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	rec := f.record(func(r *audit.Record) { r.Status, r.EndedAt, r.ExitCode = audit.Running, time.Time{}, nil })
+	to := &taker{most: 6}
+	asked := make(chan struct{}, 3)
+	f.runner.stdin = func(string) (io.WriteCloser, error) {
+		asked <- struct{}{}
+		return to, nil
+	}
+	waits := make(chan struct{}, 10)
+	f.runner.ended = make(chan struct{})
+	f.runner.waiting = func() error {
+		waits <- struct{}{}
+		if len(waits) == 1 {
+			return errors.New("the database is away")
+		}
+		return nil
+	}
+	begin := func() net.Conn {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprintf(conn, "PUT /sandbox/execs/%s/stdin HTTP/1.1\r\nHost: %s\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+			rec.ExecID, strings.TrimPrefix(f.url, "http://"))
+		return conn
+	}
+	answer := func(conn net.Conn) (int, string) {
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+
+	conn := begin()
+	go func() {
+		for len(waits) < 2 && t.Context().Err() == nil {
+			runtime.Gosched()
+		}
+		_, _ = io.WriteString(conn, "3\r\ndef\r\n0\r\n\r\n")
+	}()
+	if status, body := answer(conn); status != 200 || body != `{"bytes":6,"ended":false}`+"\n" || !to.closed {
+		t.Errorf("after an error of the database: %d %s", status, body)
+	}
+
+	to = &taker{most: 6}
+	conn = begin()
+	if _, err := io.WriteString(conn, "no length\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := answer(conn); status != 400 || !strings.Contains(body, "the exec is canceled") || to.closed {
+		t.Errorf("no chunk: %d %s", status, body)
+	}
+
+	to = &taker{most: 6}
+	conn = begin()
+	for range 3 {
+		<-asked
+	}
+	rec.Status, rec.EndedAt, rec.ExitCode = audit.Succeeded, rec.StartedAt, new(int)
+	if _, err := f.runner.store.Close(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	close(f.runner.ended)
+	if status, body := answer(conn); status != 200 || !strings.Contains(body, `"ended":true`) {
+		t.Errorf("of an exec that has ended: %d %s", status, body)
+	}
 }
