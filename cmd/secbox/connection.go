@@ -229,16 +229,3 @@ func filter(pairs ...string) url.Values {
 	}
 	return out
 }
-
-// plain shows text of others on one line, without control characters that a terminal would obey.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u202e' || r == '\u202d':
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}

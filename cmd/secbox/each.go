@@ -67,7 +67,7 @@ func (o *execOptions) runEach(cmd *cobra.Command, api *client.Client) error {
 	}
 	progress.end()
 	failed := 0
-	out := json.NewEncoder(cmd.OutOrStdout())
+	out := json.NewEncoder(harmless{cmd.OutOrStdout(), true})
 	for _, line := range lines {
 		if line.Status != "succeeded" {
 			failed++

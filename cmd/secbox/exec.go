@@ -229,7 +229,7 @@ func (o *execOptions) start(cmd *cobra.Command, api *client.Client, args []strin
 	}
 	rec, err := api.Start(cmd.Context(), req)
 	if err == nil {
-		fmt.Fprintln(cmd.OutOrStdout(), rec.ExecID)
+		fmt.Fprintln(harmless{to: cmd.OutOrStdout()}, rec.ExecID)
 	}
 	return err
 }
@@ -329,7 +329,7 @@ func show(stdout, stderr io.Writer, execID *string) func(client.Event) error {
 
 // end fetches the artifacts, says what a user should know, and returns the exit code as an error.
 func (o *execOptions) end(cmd *cobra.Command, api *client.Client, state client.State) error {
-	say := func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), "secbox: "+format+"\n", args...) }
+	say := func(format string, args ...any) { fmt.Fprintf(harmless{to: cmd.ErrOrStderr()}, "secbox: "+format+"\n", args...) }
 	if state.StdoutCut {
 		say("standard output is cut: the command wrote %s; ask for more with --max-output", bytesText(state.StdoutBytes))
 	}
@@ -380,7 +380,7 @@ func outcome(state client.State) error {
 	case "succeeded":
 		return nil
 	case "failed":
-		if state.ExitCode != nil {
+		if state.ExitCode != nil && *state.ExitCode >= 1 && *state.ExitCode <= 255 { // else a shell would take it for another one
 			return silent(*state.ExitCode)
 		}
 		return exit{exitBroken, message}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +26,7 @@ func lsCommand(getenv func(string) string) *cobra.Command {
 		RunE: verb(&c, func(cmd *cobra.Command, api *client.Client, _ []string) error {
 			query := filter("project_id", project, "status", status, "task_id", task, "session_id", session, "skill_id", skill,
 				"user_id", user, "since", since, "until", until, "error_reason", reason, "limit", strconv.Itoa(min(limit, 500)))
-			out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0) // nothing comes before an error of the first page
+			out := table(cmd) // nothing comes before an error of the first page
 			if !asJSON {
 				fmt.Fprintln(out, "EXEC\tCREATED\tSTATUS\tEXIT\tTIME\tPROJECT\tCOMMAND")
 			}
@@ -37,7 +36,7 @@ func lsCommand(getenv func(string) string) *cobra.Command {
 					return err
 				}
 				if asJSON {
-					if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", rec.Raw); err != nil {
+					if err := writeJSON(cmd.OutOrStdout(), rec.Raw); err != nil {
 						return err
 					}
 				} else {
@@ -79,10 +78,9 @@ func showCommand(getenv func(string) string) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", rec.Raw)
-				return err
+				return writeJSON(cmd.OutOrStdout(), rec.Raw)
 			}
-			out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			out := table(cmd)
 			row := func(name, value string) {
 				if value != "" {
 					fmt.Fprintf(out, "%s\t%s\n", name, plain(value))
@@ -250,7 +248,7 @@ func artifactsCommand(getenv func(string) string) *cobra.Command {
 			if asJSON {
 				return encodeLines(cmd.OutOrStdout(), list)
 			}
-			out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			out := table(cmd)
 			for _, a := range list {
 				fmt.Fprintf(out, "%s\t%s\t%s\n", plain(a.Path), bytesText(a.Size), a.SHA256)
 			}
@@ -320,7 +318,7 @@ func waitCommand(getenv func(string) string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s\t%s\t%s\n", rec.ExecID, statusText(rec.State), exitText(rec.State))
+				fmt.Fprintf(harmless{to: cmd.OutOrStdout()}, "%s\t%s\t%s\n", rec.ExecID, statusText(rec.State), exitText(rec.State))
 				if err := outcome(rec.State); err != nil {
 					failed = err
 				}

@@ -53,6 +53,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	called, err := cmdline.Execute(ctx, root)
+	stderr = harmless{to: stderr} // errors have a server's words
 	e, known := errors.AsType[*fault.Error](err)
 	ended, checked := errors.AsType[exit](err)
 	switch {

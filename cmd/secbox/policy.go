@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -30,10 +29,9 @@ func policyCommand(getenv func(string) string) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", snapshot)
-				return nil
+				return writeJSON(cmd.OutOrStdout(), snapshot)
 			}
-			out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			out := table(cmd)
 			fmt.Fprintln(out, "FIELD\tVALUE\tFROM")
 			if err := writePolicy(out, "", snapshot); err != nil {
 				return err
@@ -67,9 +65,13 @@ func writePolicy(out io.Writer, indent string, snapshot json.RawMessage) error {
 	return nil
 }
 
+// writeJSON writes a server's JSON on a line.
+func writeJSON(out io.Writer, text json.RawMessage) error { return encodeLines(out, []json.RawMessage{text}) }
+
 // encodeLines writes each item as JSON on a line.
 func encodeLines[T any](out io.Writer, items []T) error {
-	encoder := json.NewEncoder(out)
+	encoder := json.NewEncoder(harmless{out, true})
+	encoder.SetEscapeHTML(false)
 	for _, item := range items {
 		if err := encoder.Encode(item); err != nil {
 			return err

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -127,7 +126,7 @@ func (o *registryOptions) search(cmd *cobra.Command, getenv func(string) string,
 	if err != nil {
 		return err
 	}
-	out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	out := table(cmd)
 	defer func() { _ = out.Flush() }()
 	query := url.Values{"limit": {"500"}}
 	if text != "" {
@@ -182,7 +181,7 @@ func (o *registryOptions) list(cmd *cobra.Command, getenv func(string) string) e
 	if err := e.v1(cmd.Context(), http.MethodGet, "/v1/catalog/"+url.PathEscape(o.user)+"/"+url.PathEscape(o.agent), &found); err != nil {
 		return err
 	}
-	out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	out := table(cmd)
 	for _, entry := range found.Entries {
 		if o.agents && entry.Kind != "agent" {
 			continue
@@ -193,11 +192,11 @@ func (o *registryOptions) list(cmd *cobra.Command, getenv func(string) string) e
 		}
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", entry.Kind, entry.Name, whose, entry.Description)
 		if entry.Warning != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "secbox: %s %q: %s\n", entry.Kind, entry.Name, entry.Warning)
+			fmt.Fprintf(harmless{to: cmd.ErrOrStderr()}, "secbox: %s %q: %s\n", entry.Kind, entry.Name, entry.Warning)
 		}
 	}
 	for _, p := range found.Problems {
-		fmt.Fprintf(cmd.ErrOrStderr(), "secbox: not listed: %q: %s\n", p.Path, p.Reason)
+		fmt.Fprintf(harmless{to: cmd.ErrOrStderr()}, "secbox: not listed: %q: %s\n", p.Path, p.Reason)
 	}
 	return out.Flush()
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,7 @@ func sessionCommand(getenv func(string) string) *cobra.Command {
 			}
 			s, err := api.StartSession(cmd.Context(), req)
 			if err == nil {
-				fmt.Fprintln(cmd.OutOrStdout(), s.ID)
+				fmt.Fprintln(harmless{to: cmd.OutOrStdout()}, s.ID)
 			}
 			return err
 		}),
@@ -56,7 +55,7 @@ func sessionCommand(getenv func(string) string) *cobra.Command {
 			if all {
 				query.Del("status")
 			}
-			out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			out := table(cmd)
 			fmt.Fprintln(out, "SESSION\tCREATED\tSTATUS\tEXECS\tPROJECT\tNAME")
 			n := 0
 			for s, err := range api.Sessions(cmd.Context(), query) {

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +43,7 @@ func skillsCommand(getenv func(string) string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				out := table(cmd)
 				for _, s := range list {
 					sentence, _, _ := strings.Cut(s.Description, ". ") // skills show has all of it
 					fmt.Fprintf(out, "%s\t%s\n", plain(s.ID), plain(sentence))
@@ -214,7 +213,7 @@ func printAnswer(out io.Writer, answer json.RawMessage) error {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	_, err := io.WriteString(out, text)
+	_, err := io.WriteString(harmless{to: out}, text)
 	return err
 }
 
@@ -223,6 +222,6 @@ func indented(out io.Writer, text json.RawMessage) error {
 	if err := json.Indent(&pretty, text, "", "  "); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(out, pretty.String())
+	_, err := fmt.Fprintln(harmless{out, true}, pretty.String())
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -82,11 +83,14 @@ func (o *execOptions) connect(ctx context.Context, execID string, in io.Reader, 
 	if token != "" {
 		header.Set("Authorization", "Bearer "+token)
 	}
-	address := "ws" + strings.TrimPrefix(strings.TrimSuffix(server, "/"), "http") + "/sandbox/execs/" + execID + "/tty"
+	address := "ws" + strings.TrimPrefix(strings.TrimSuffix(server, "/"), "http") + "/sandbox/execs/" + url.PathEscape(execID) + "/tty"
+	noRedirects := &http.Client{ // they would get the token
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	var conn *websocket.Conn
 	for { // 503: it waits for its turn
 		var resp *http.Response
-		conn, resp, err = websocket.Dial(ctx, address, &websocket.DialOptions{HTTPHeader: header})
+		conn, resp, err = websocket.Dial(ctx, address, &websocket.DialOptions{HTTPHeader: header, HTTPClient: noRedirects})
 		if err == nil {
 			break
 		}
