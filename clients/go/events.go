@@ -22,7 +22,7 @@ type Event struct {
 	State *State
 }
 
-// maxEvent bounds the line of an event, in bytes.
+// maxEvent bounds the data of an event, and each of its lines, in bytes.
 const maxEvent = 8 << 20
 
 // Stream runs a command and calls each with its events, as they come. It returns the final state. A
@@ -185,7 +185,9 @@ func readEvents(r io.Reader, each func(Event) error) error {
 		case string(name) == "id":
 			e.ID = string(value)
 		case string(name) == "data":
-			data = append(data, value...)
+			if data = append(data, value...); len(data) > maxEvent {
+				return fmt.Errorf("an event has more than %d bytes", maxEvent)
+			}
 		}
 		line = line[:0]
 	}

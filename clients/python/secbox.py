@@ -158,6 +158,12 @@ _KINDS: dict[int, type[ApiError]] = {
 }
 
 
+def _refusal(problem: Any) -> ApiError:
+    """Makes the error of an item of a batch."""
+    known = {"status": _field(problem, "status", int), "code": _field(problem, "code", str)}
+    return _api_error(problem | known)
+
+
 def _api_error(problem: Mapping[str, Any], retry_after: float | None = None) -> ApiError:
     status = problem["status"]
     if problem["code"] == "policy_denied":
@@ -389,10 +395,17 @@ def _load(kind: type[T], raw: Any) -> T:
     values: dict[str, Any] = {name: raw[name] for name in names if name in raw} | ({"raw": raw} if "raw" in names else {})
     try:
         if "artifacts" in values:
-            values["artifacts"] = [_load(Artifact, one) for one in values["artifacts"] or []]
+            values["artifacts"] = [_artifact(one) for one in values["artifacts"] or []]
         return kind(**values)
     except TypeError as missing:
         raise UnexpectedAnswer(f"the answer of core-api is incomplete: {missing}; check the server's version") from None
+
+
+def _artifact(raw: Any) -> Artifact:
+    """Makes an Artifact, whose size may be counted on."""
+    if _field(raw, "size", int) < 0:
+        raise UnexpectedAnswer("an artifact has a size below zero; check the address and the server's version")
+    return Artifact(path=_field(raw, "path", str), size=raw["size"], sha256=_field(raw, "sha256", str))
 
 
 def _field(raw: Any, name: str, kind: type[T]) -> T:
@@ -1109,8 +1122,8 @@ class Client:
         items: list[Any] = _field(answer, "items", list)
         if len(items) != len(jobs):
             raise UnexpectedAnswer("the answer of core-api does not have an item for each job; check the server's version")
-        refusals = [_field(item, "error", dict) if "error" in (item or ()) else None for item in items]
-        return [_load(BatchItem, {**item, "error": _api_error(error)} if error else item) for item, error in zip(items, refusals)]
+        refused = [isinstance(item, dict) and "error" in item for item in items]
+        return [_load(BatchItem, {**item, "error": _refusal(item["error"])} if bad else item) for item, bad in zip(items, refused)]
 
     def record(self, exec_id: str) -> State:
         """Returns the record of an exec; raw has all of it."""
@@ -1162,7 +1175,7 @@ class Client:
     def artifacts(self, exec_id: str) -> list[Artifact]:
         """Lists the files that an exec left."""
         answer = self.request("GET", _quote("sandbox", "execs", exec_id, "artifacts"))
-        return [_load(Artifact, one) for one in _field(answer, "items", list)]
+        return [_artifact(one) for one in _field(answer, "items", list)]
 
     def read_artifact(self, exec_id: str, path: str, *, max_bytes: int = MAX_ANSWER) -> bytes:
         """Returns the content of an artifact."""

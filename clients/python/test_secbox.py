@@ -478,6 +478,10 @@ class Hostile(unittest.TestCase):
             _, client = self.fake(answer("200 OK", {"items": [{"path": name, "size": 1, "sha256": "0"}]}))
             with tempfile.TemporaryDirectory() as d, self.assertRaises(secbox.UnsafePath, msg=name):
                 client.save_artifacts("e1", Path(d, "out"))
+        for sizes in ((1 << 40, -(1 << 40)), ("1", 0), (None, 0)):  # their sum is not above max_bytes
+            _, client = self.fake(answer("200 OK", {"items": [{"path": f"f{n}", "size": size, "sha256": "0"} for n, size in enumerate(sizes)]}))
+            with tempfile.TemporaryDirectory() as d, self.assertRaisesRegex(secbox.UnexpectedAnswer, "size"):
+                client.save_artifacts("e1", d)
         items = answer("200 OK", {"items": [{"path": "f", "size": 1, "sha256": "0" * 64}]})
         for content in (b"", b"x", b"x" * 100):
             _, client = self.fake(items, answer("200 OK", content, "Content-Type: application/octet-stream"))
@@ -538,6 +542,7 @@ class Hostile(unittest.TestCase):
         whole = [
             answer("200 OK", {**RESULT, "artifacts": [{"path": "f", "size": 1, "sha256": "0"}]}),
             answer("200 OK", {"items": [{"path": "f", "size": 1, "sha256": "0"}, {"exec_id": "e1"}, {"error": {"code": "x", "status": 400}}]}),
+            answer("200 OK", {"items": [{"error": {"status": 400}}, {"error": {}}, {"error": {"code": "x"}}]}),
             answer("404 No", {"code": "x", "detail": "d", "errors": [{"field": "a", "reason": "b"}]}),
             events(("status", "0-0", STATE), ("stdout", "3-0", piece), ("end", "e", end)),
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n2\r\n1}\r\n0\r\n\r\n",

@@ -85,6 +85,9 @@ export async function saveArtifacts(
     const same = new Set(found.map((one) => one.path.normalize("NFC").toLowerCase())); // their file systems do not tell these names apart
     if (same.size < found.length) throw new UnsafePath("two artifacts have names that are one file here; read them with readArtifact");
   }
+  if (!found.every((one) => Number.isSafeInteger(one.size) && one.size >= 0)) { // else no bound holds
+    throw new UnexpectedAnswer("an artifact has a size that is no number of bytes; check the address and the server's version");
+  }
   const most = options.maxBytes ?? 1 << 30;
   if (found.reduce((sum, one) => sum + one.size, 0) > most) {
     throw new SecboxError(`the artifacts have more than ${most} bytes; raise maxBytes, or read some of them with readArtifact`);

@@ -317,6 +317,10 @@ describe("servers that answer wrongly", { concurrency: true }, () => {
       await assert.rejects(saveArtifacts(client, "e1", join(directory(), "out")), UnsafePath, name);
     }
     for (const name of ["C:x", "a\\b", "aux.txt", "x.", "a:b"]) assert.throws(() => safeParts(name, "win32"), UnsafePath);
+    for (const sizes of [[2 ** 40, -(2 ** 40)], ["x", 0], [null, 0]]) {
+      const { client } = await fake(answer("200 OK", { items: sizes.map((size, n) => ({ path: `f${n}`, size, sha256: "0" })) }));
+      await assert.rejects(saveArtifacts(client, "e1", directory()), /has a size/);
+    }
     const items = answer("200 OK", { items: [{ path: "f", size: 1, sha256: "0" }] });
     for (const content of ["", "x", "x".repeat(100)]) {
       const here = directory();
