@@ -202,24 +202,34 @@ func (b *Builder) ownInit(ctx context.Context) (string, error) {
 }
 
 func (b *Builder) dockerBuild(ctx context.Context, r recipe.Recipe, root *os.Root, dockerfile, network string) error {
-	reader, writer := io.Pipe()
-	sent := make(chan error, 1)
-	go func() {
-		err := r.WriteContext(writer, root, dockerfile)
-		_ = writer.CloseWithError(cmp.Or(err, io.EOF))
-		sent <- err
-	}()
 	out := &output{also: b.cfg.Output}
 	args := append([]string{"build", "--network", network, "--force-rm", "--no-cache"}, b.cfg.CLI.Proxies()...)
-	err := b.cfg.CLI.Pipe(ctx, reader, out, out, append(args, "-")...)
-	_ = reader.CloseWithError(io.ErrClosedPipe)
-	if failed := <-sent; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
+	failed, err := b.feed(ctx, func(w io.Writer) error { return r.WriteContext(w, root, dockerfile) }, out, append(args, "-")...)
+	if failed != nil {
 		return failed // the files cannot be read, and docker says only that the context ended
 	}
 	if err == nil || ctx.Err() != nil || fault.Is(err, fault.EngineUnavailable) {
 		return err
 	}
 	return out.failure(err)
+}
+
+// feed runs docker with what write writes as its standard input. failed is the error of write, if
+// docker has not caused it, and err the error of docker.
+func (b *Builder) feed(ctx context.Context, write func(io.Writer) error, out io.Writer, args ...string) (failed, err error) {
+	reader, writer := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := write(writer)
+		_ = writer.CloseWithError(cmp.Or(err, io.EOF))
+		sent <- err
+	}()
+	err = b.cfg.CLI.Pipe(ctx, reader, out, out, args...)
+	_ = reader.CloseWithError(io.ErrClosedPipe)
+	if failed = <-sent; errors.Is(failed, io.ErrClosedPipe) {
+		failed = nil
+	}
+	return failed, err
 }
 
 // output keeps the end of what a build prints.
@@ -417,7 +427,7 @@ func (b *Builder) Import(ctx context.Context, file string) (catalog.Image, error
 		return catalog.Image{}, fault.New(fault.InvalidRequest, "cannot open %s: %s", file, fault.Reason(err))
 	}
 	defer f.Close()
-	tag, err := readTag(f)
+	tag, err := copyImage(io.Discard, f, file, "")
 	if err != nil {
 		return catalog.Image{}, err
 	}
@@ -436,7 +446,15 @@ func (b *Builder) Import(ctx context.Context, file string) (catalog.Image, error
 			return catalog.Image{}, fault.New(fault.InvalidRequest, "cannot read %s: %s", file, fault.Reason(err))
 		}
 		b.cfg.Tell("loading %s", tag)
-		if err := b.cfg.CLI.Pipe(ctx, f, nil, nil, "image", "load", "-q"); err != nil {
+		again := func(w io.Writer) error { // the file may be another one now
+			_, err := copyImage(w, f, file, tag)
+			return err
+		}
+		failed, err := b.feed(ctx, again, nil, "image", "load", "-q")
+		if failed != nil {
+			return catalog.Image{}, failed
+		}
+		if err != nil {
 			return catalog.Image{}, explain(err, "docker load failed")
 		}
 		loaded, err := b.cfg.CLI.InspectImage(ctx, tag)

@@ -9,8 +9,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,7 +46,7 @@ case "$1 $2" in
 "image rm") fail rm; grep -v "^$3 " tags >rest; mv rest tags ;;
 "image prune") : >untagged ;;
 "image save") fail save; echo saved ;;
-"image load") cat >/dev/null; fail load; cat next-tag >>tags ;;
+"image load") cat >loaded; fail load; cat next-tag >>tags ;;
 "image pull") fail pull; echo "$last $(cat next)" >>tags ;;
 "create "*) echo container ;;
 "cp "*) fail cp; cat init.tar ;;
@@ -56,6 +58,8 @@ type bench struct {
 	state string
 	db    *sqlite.DB
 	probe func() error
+	told  func(step string)
+	file  string // that is imported
 	*builder.Builder
 	ctx context.Context
 }
@@ -64,7 +68,8 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{
 		t: t, dir: t.TempDir(), state: filepath.Join(t.TempDir(), "images"), probe: func() error { return nil },
-		ctx: admin.By(t.Context(), admin.Actor{Type: admin.ByCommand, ID: admin.CommandID}),
+		told: func(string) {},
+		ctx:  admin.By(t.Context(), admin.Actor{Type: admin.ByCommand, ID: admin.CommandID}),
 	}
 	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(t.TempDir(), "test.db")))
 	if err != nil {
@@ -86,7 +91,7 @@ func newBench(t *testing.T) *bench {
 			return `[{"kind":"deb","name":"jq","version":"1.6"}]`, b.probe()
 		},
 		CleanUp: func(context.Context, string) error { return nil },
-		NewID:   func() string { return fmt.Sprint("build-", ids.Add(1)) }, Now: time.Now, Tell: func(string, ...any) {},
+		NewID:   func() string { return fmt.Sprint("build-", ids.Add(1)) }, Now: time.Now, Tell: func(step string, _ ...any) { b.told(step) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -98,13 +103,31 @@ func idOf(n int) string { return fmt.Sprintf("sha256:%064x", n) }
 
 func tarOf(t *testing.T, pairs ...string) string {
 	t.Helper()
+	var entries []tar.Header
+	var contents []string
+	for i := 0; i < len(pairs); i += 2 {
+		entries, contents = append(entries, tar.Header{Name: pairs[i]}), append(contents, pairs[i+1])
+	}
+	return tarWith(t, entries, contents...)
+}
+
+// tarWith is an archive with entries, of which regular files have contents.
+func tarWith(t *testing.T, entries []tar.Header, contents ...string) string {
+	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	for i := 0; i < len(pairs); i += 2 {
-		if err := w.WriteHeader(&tar.Header{Name: pairs[i], Size: int64(len(pairs[i+1])), Mode: 0o644, Typeflag: tar.TypeReg}); err != nil {
+	for i, h := range entries {
+		content := contents[i]
+		if h.Typeflag != 0 {
+			content = ""
+		} else {
+			h.Typeflag = tar.TypeReg
+		}
+		h.Size, h.Mode = int64(len(content)), 0o644
+		if err := w.WriteHeader(&h); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Write([]byte(pairs[i+1])); err != nil {
+		if _, err := io.WriteString(w, content); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -278,11 +301,11 @@ func TestImport(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	load := func(entries ...string) (catalog.Image, error) {
-		file := filepath.Join(t.TempDir(), "x.tar")
-		if err := os.WriteFile(file, []byte(tarOf(t, entries...)), 0o600); err != nil {
+		b.file = filepath.Join(t.TempDir(), "x.tar")
+		if err := os.WriteFile(b.file, []byte(tarOf(t, entries...)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return b.Import(b.ctx, file)
+		return b.Import(b.ctx, b.file)
 	}
 	const good = `[{"RepoTags":["secbox-image-data:v1"]}]`
 	for what, entries := range map[string][]string{
@@ -299,6 +322,30 @@ func TestImport(t *testing.T) {
 		}
 		b.nothingLeft(what)
 	}
+	const evil = `[{"RepoTags":["secbox-sandbox:latest"]}]`
+	for what, entries := range map[string][]tar.Header{
+		"dots":                {{Name: "././manifest.json"}},
+		"slashes":             {{Name: ".//manifest.json"}},
+		"a directory above":   {{Name: "a/../manifest.json"}},
+		"the root":            {{Name: "/manifest.json"}},
+		"above the archive":   {{Name: "../x/manifest.json"}},
+		"a link":              {{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "."}, {Name: "a/manifest.json"}},
+		"a hard link":         {{Name: "a"}, {Name: "b", Typeflag: tar.TypeLink, Linkname: "a"}},
+		"the manifest a link": {{Name: "a"}, {Name: "manifest.json", Typeflag: tar.TypeSymlink, Linkname: "a"}},
+		"a layer elsewhere":   {{Name: strings.Repeat("a", 64) + "/layer.tar", Typeflag: tar.TypeSymlink, Linkname: "/etc/shadow"}},
+		"a device":            {{Name: "a", Typeflag: tar.TypeChar}},
+		"a directory":         {{Name: "manifest.json", Typeflag: tar.TypeDir}},
+	} {
+		file := filepath.Join(t.TempDir(), "x.tar")
+		entries = append([]tar.Header{{Name: "manifest.json"}}, entries...)
+		if err := os.WriteFile(file, []byte(tarWith(t, entries, append([]string{good}, slices.Repeat([]string{evil}, len(entries))...)...)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Import(b.ctx, file); !fault.Is(err, fault.InvalidArchive) {
+			t.Errorf("%s: %v", what, err)
+		}
+		b.nothingLeft(what)
+	}
 	id := "sha256:" + strings.Repeat("4", 64)
 	b.put("next-tag", "secbox-image-data:v1 "+id+"\n")
 	b.put("user", "0")
@@ -307,11 +354,27 @@ func TestImport(t *testing.T) {
 	}
 	b.nothingLeft("as root")
 	b.put("user", "1000")
-	image, err := load("manifest.json", good)
+	layer := strings.Repeat("a", 64) + "/layer.tar"
+	image, err := load("manifest.json", good, "./"+layer, "layer")
 	if err != nil || image.ImageID != id || image.Source != catalog.Imported {
 		t.Fatalf("%+v, %v", image, err)
 	}
+	if got, want := b.read("loaded"), tarOf(t, "manifest.json", good, layer, "layer"); got != want {
+		t.Errorf("docker got another archive, of %d bytes", len(got))
+	}
 	b.nothingLeft("after the import", image.Ref+" "+id)
+	b.told = func(step string) {
+		if strings.HasPrefix(step, "loading") {
+			other := strings.Replace(good, "image-data", "image-else", 1)
+			if err := os.WriteFile(b.file, []byte(tarOf(t, "manifest.json", other)), 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, err := load("manifest.json", good); !fault.Is(err, fault.InvalidArchive) || strings.Contains(b.read("loaded"), "else") {
+		t.Errorf("a file that was changed: %v", err)
+	}
+	b.told = func(string) {}
 	if again, err := load("manifest.json", good); err != nil || !again.UpdatedAt.Equal(image.UpdatedAt) {
 		t.Errorf("again: %+v, %v", again, err)
 	}
