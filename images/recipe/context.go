@@ -22,6 +22,7 @@ import (
 // Bounds of a build context.
 const (
 	maxLock           = 4 << 20
+	maxLockLine       = 64 << 10 // of a package, whose hashes are many lines
 	maxContextBytes   = 4 << 30
 	maxContextEntries = 100_000
 )
@@ -79,22 +80,24 @@ func (r Recipe) lock(root *os.Root) ([]byte, error) {
 	if len(data) > maxLock {
 		return nil, fault.New(fault.InvalidRequest, "the lock %s has more than %d MiB", r.Pip.Lock, maxLock>>20)
 	}
-	if why := checkLock(string(data)); why != "" {
+	packages, why := readLock(string(data))
+	if why != "" {
 		return nil, fault.New(fault.InvalidRequest, "the lock %s, %s; `pip-compile --generate-hashes` and `uv pip compile --generate-hashes` "+
 			"write a lock", r.Pip.Lock, why)
 	}
-	return data, nil
+	return packages, nil
 }
 
 var (
-	lockLine = regexp.MustCompile(`^` + pipName + `( *;[^#]*?)?( +--hash=sha256:[0-9a-f]{64})+$`)
+	lockLine = regexp.MustCompile(`^` + pipName + `( *; *([A-Za-z0-9_.'"()<>=!~,+*]+[ -]?)+?)?( +--hash=sha256:[0-9a-f]{64})+$`)
 	spaces   = regexp.MustCompile(`\s+`)
 )
 
-// checkLock returns what is wrong with a lock: it may have only exact versions with hashes, so that
-// no line can name another index, a URL or a further file.
-func checkLock(text string) string {
-	first, logical, found := 0, "", 0
+// readLock returns the packages of a lock, one a line, or what is wrong with it. It may have only
+// exact versions with hashes, so that no line can name another index, a URL or a further file. pip
+// gets nothing else of it: pip ends lines at more characters, and a comment may name an encoding.
+func readLock(text string) (packages []byte, why string) {
+	first, logical := 0, ""
 	for n, line := range strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n") {
 		if strings.HasPrefix(strings.TrimSpace(line), "#") {
 			line = ""
@@ -105,28 +108,31 @@ func checkLock(text string) string {
 		}
 		part, more := strings.CutSuffix(strings.TrimSpace(line), `\`)
 		logical = strings.TrimSpace(logical + " " + part)
+		if len(logical) > maxLockLine {
+			return nil, fmt.Sprintf("line %d: the package has more than %d KiB", first, maxLockLine>>10)
+		}
 		if more || logical == "" {
 			continue
 		}
 		logical = spaces.ReplaceAllString(logical, " ")
 		switch {
 		case lockLine.MatchString(logical):
-			found++
+			packages = append(packages, logical+"\n"...)
 		case strings.HasPrefix(logical, "-"):
-			return fmt.Sprintf("line %d: %q is an option, and a lock has only packages", first, whole.Shorten(logical))
+			return nil, fmt.Sprintf("line %d: %q is an option, and a lock has only packages", first, whole.Shorten(logical))
 		case !strings.Contains(logical, "=="):
-			return fmt.Sprintf("line %d: %q has no exact version (==)", first, whole.Shorten(logical))
+			return nil, fmt.Sprintf("line %d: %q has no exact version (==)", first, whole.Shorten(logical))
 		case !strings.Contains(logical, "--hash=sha256:"):
-			return fmt.Sprintf("line %d: %q has no --hash=sha256:…", first, whole.Shorten(logical))
+			return nil, fmt.Sprintf("line %d: %q has no --hash=sha256:…", first, whole.Shorten(logical))
 		default:
-			return fmt.Sprintf("line %d: %q is not name==version --hash=sha256:…", first, whole.Shorten(logical))
+			return nil, fmt.Sprintf("line %d: %q is not name==version --hash=sha256:…", first, whole.Shorten(logical))
 		}
 		logical = ""
 	}
-	if found == 0 {
-		return "which has no packages"
+	if len(packages) == 0 {
+		return nil, "which has no packages"
 	}
-	return ""
+	return packages, ""
 }
 
 // open opens a regular file below root, and does not wait for a FIFO.

@@ -124,13 +124,38 @@ func TestLock(t *testing.T) {
 		"# x\n\nsix==1.16.0\n":          "line 3: \"six==1.16.0\" has no --hash",
 		"--index-url https://x.example": "line 1: \"--index-url https://x.example\" is an option",
 		"-r other.txt":                  "is an option",
-		"six @ https://x.example/six.whl " + hash: "has no exact version",
-		"six==1.16.0 --hash=md5:abc":              "has no --hash=sha256",
+		"six @ https://x.example/six.whl " + hash:                       "has no exact version",
+		"six==1.16.0 --hash=md5:abc":                                    "has no --hash=sha256",
+		"six==1 ; x \\ \n--index-url=https://x.example " + hash:         "is not name==version",
+		"six==1 ; x\u2028--index-url=https://x.example " + hash:         "is not name==version",
+		strings.Repeat("x\\\n", 100_000) + "six==1.16.0 " + hash + "\n": "line 1: the package has more than 64 KiB",
 	} {
 		err := r.Check(root(t, map[string]string{"lock": lock}))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(fault.From(err).Message, want)) {
 			t.Errorf("%q: %v, want %q", lock, err, want)
 		}
+	}
+}
+
+// TestLockInContext: pip gets the packages of a lock only. It ends lines at more characters than
+// other programs, and reads an encoding in a comment.
+func TestLockInContext(t *testing.T) {
+	t.Parallel()
+	r := recipe.Recipe{Pip: recipe.Pip{Lock: "lock"}}
+	lock := "# coding: utf-7 +AAo---index-url=https://x.example\n# x\r--index-url=https://x.example\nsix==1.16.0 ; a == 'x-b' and \\\n  c \t\\ \n " + hash + " # \u2028-r x\r\n"
+	var out bytes.Buffer
+	if err := r.WriteContext(&out, root(t, map[string]string{"lock": lock}), "FROM x\n"); err != nil {
+		t.Fatal(err)
+	}
+	archive := tar.NewReader(&out)
+	for h, err := archive.Next(); h == nil || h.Name != "pip/lock.txt"; h, err = archive.Next() {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := io.ReadAll(archive)
+	if err != nil || string(got) != "six==1.16.0 ; a == 'x-b' and c "+hash+"\n" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 
