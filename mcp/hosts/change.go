@@ -18,14 +18,18 @@ const BackupEnding = ".before-secbox"
 const maxConfig = 64 << 20
 
 // Change replaces a file by what edit makes of it, and returns where the former one is. Programs
-// that read the file meanwhile find the old or the new one. A secret one is readable by its owner
+// that read the file meanwhile find the old or the new one, and a change that they have made since
+// is an error. A secret one is readable by its owner
 // only; so is a new one.
 func Change(file string, secret bool, edit func([]byte) ([]byte, error)) (backup string, err error) {
 	wrap := func(err error) error {
 		return fault.Wrap(fault.InvalidRequest, err, "cannot change %s: %s; --print shows what to write there by hand", file, fault.Reason(err))
 	}
-	if real, err := filepath.EvalSymlinks(file); err == nil { // a link stays one
+	real, err := filepath.EvalSymlinks(file)
+	if err == nil { // a link stays one
 		file = real
+	} else if info, e := os.Lstat(file); e == nil && info.Mode()&os.ModeSymlink != 0 {
+		return "", wrap(err)
 	}
 	var old []byte
 	mode := os.FileMode(0o600)
@@ -56,18 +60,29 @@ func Change(file string, secret bool, edit func([]byte) ([]byte, error)) (backup
 		return "", wrap(err)
 	}
 	if backup != "" {
-		if err := replace(backup, old, 0o600); err != nil {
+		if err := replace(backup, old, 0o600, func() error { return nil }); err != nil {
 			return "", wrap(err)
 		}
 	}
-	if err := replace(file, content, mode); err != nil {
+	unchanged := func() error {
+		now, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) && backup == "" {
+			err = nil
+		}
+		if err == nil && !bytes.Equal(now, old) {
+			err = errors.New("another program changed it meanwhile; try again")
+		}
+		return err
+	}
+	if err := replace(file, content, mode, unchanged); err != nil {
 		return "", wrap(err)
 	}
 	return backup, nil
 }
 
-// replace writes a file completely, or not at all.
-func replace(file string, content []byte, mode os.FileMode) error {
+// replace writes a file completely, or not at all: if last, which is called at the end, returns an
+// error.
+func replace(file string, content []byte, mode os.FileMode, last func() error) error {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".new-*") // mode 0600
 	if err != nil {
 		return err
@@ -82,6 +97,9 @@ func replace(file string, content []byte, mode os.FileMode) error {
 	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
+	}
+	if err == nil {
+		err = last()
 	}
 	if err != nil {
 		return err

@@ -17,6 +17,9 @@ func (h Host) addJSON(config []byte, e Entry) ([]byte, error) {
 	if len(bytes.TrimSpace(config)) == 0 {
 		config = []byte("{}\n")
 	}
+	if depth(config) > maxDepth {
+		return nil, fmt.Errorf("it is not the configuration of a host: it has objects or lists in more than %d others", maxDepth)
+	}
 	root, err := hujson.Parse(config)
 	if err != nil {
 		return nil, fmt.Errorf("it is not JSON: %w", err)
@@ -59,6 +62,29 @@ func (h Host) addJSON(config []byte, e Entry) ([]byte, error) {
 		all.Members = slices.DeleteFunc(all.Members, func(m hujson.ObjectMember) bool { return nameOf(m) == e.TokenVariable })
 	}
 	return root.Pack(), nil
+}
+
+// maxDepth is far more than configurations have; the parser calls itself for each level.
+const maxDepth = 10_000
+
+// depth returns how many objects and lists are around a value, at most. Brackets in comments count.
+func depth(config []byte) (most int) {
+	now, inString := 0, false
+	for i := 0; i < len(config); i++ {
+		switch c := config[i]; {
+		case c == '"':
+			inString = !inString
+		case inString && c == '\\':
+			i++
+		case inString:
+		case c == '{' || c == '[':
+			now++
+			most = max(most, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return most
 }
 
 // quote returns a text as JSON.

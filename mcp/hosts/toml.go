@@ -11,10 +11,17 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
+// maxTOML is the size of the largest TOML in bytes: the parser takes the square of the number of
+// tables in time, and calls itself for each part of a key.
+const maxTOML = 1 << 20
+
 // addTOML adds an entry to the configuration of Codex. It replaces only the lines of the entry, and
 // refuses a file in which that would change anything else.
 func addTOML(config []byte, e Entry) ([]byte, error) {
 	config = bytes.TrimPrefix(config, []byte("\ufeff"))
+	if len(config) > maxTOML {
+		return nil, fmt.Errorf("it has more than %d bytes", maxTOML)
+	}
 	want, err := parseTOML(config)
 	if err != nil {
 		return nil, fmt.Errorf("it is not TOML: %w", err)
