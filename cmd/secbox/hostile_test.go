@@ -106,3 +106,15 @@ func TestExitCodeOfAFailedExec(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswersToInstallAreBounded: a server that answers without an end takes little memory.
+func TestAnswersToInstallAreBounded(t *testing.T) {
+	t.Parallel()
+	var answers boundedBuffer
+	piece := make([]byte, maxMessage/4)
+	for n := range 6 {
+		if got, err := answers.Write(piece); (err == nil) != (n < 4) || (got == len(piece)) != (n < 4) {
+			t.Errorf("%d: %d, %v", n, got, err)
+		}
+	}
+}

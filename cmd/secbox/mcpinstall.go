@@ -132,12 +132,22 @@ func (o *installOptions) arguments() []string {
 	return args
 }
 
+// boundedBuffer keeps what a server answers, up to maxMessage bytes.
+type boundedBuffer struct{ bytes.Buffer }
+
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxMessage {
+		return 0, errTooLong
+	}
+	return b.Buffer.Write(p)
+}
+
 // countTools returns how many tools a server offers. It is an error if the server offers none, or
 // one whose name hosts refuse.
 func countTools(ctx context.Context, u *url.URL, token string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	var answers bytes.Buffer
+	var answers boundedBuffer
 	log := slog.New(slog.DiscardHandler) // the answers have the errors
 	err := newBridge(u, token, &answers, log).run(ctx, strings.NewReader(
 		`{"jsonrpc": "2.0", "id": "", "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, `+

@@ -13,7 +13,7 @@ import (
 
 // maxTOML is the size of the largest TOML in bytes: the parser takes the square of the number of
 // tables in time, and calls itself for each part of a key.
-const maxTOML = 1 << 20
+const maxTOML = 256 << 10
 
 // addTOML adds an entry to the configuration of Codex. It replaces only the lines of the entry, and
 // refuses a file in which that would change anything else.
