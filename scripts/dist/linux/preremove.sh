@@ -3,6 +3,6 @@
 set -e
 case $1 in
 remove | 0)
-	if [ -d /run/systemd/system ]; then systemctl disable --now core-api.service; fi
+	if [ -d /run/systemd/system ]; then systemctl disable --now core-api.service || true; fi
 	;;
 esac
