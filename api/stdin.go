@@ -72,6 +72,9 @@ func (s *Server) passStdin(ctx context.Context, rec audit.Record, to io.WriteClo
 		err = to.Close()
 	case fault.Is(err, fault.ExecEnded):
 		_ = to.Close()
+		if b := callFrom(ctx).body; b != nil {
+			b.Abandon()
+		}
 		return wire.SendStdin200JSONResponse{Bytes: n, Ended: true}, nil
 	default: // to stays open, so that the command does not see an end before it is killed
 		canceled := s.cfg.Runner.Cancel(context.WithoutCancel(ctx), rec.ExecID)

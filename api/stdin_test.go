@@ -77,7 +77,7 @@ func TestPausedStdin(t *testing.T) {
 	f := start(t)
 	rec := f.record(func(r *audit.Record) { r.Status, r.EndedAt, r.ExitCode = audit.Running, time.Time{}, nil })
 	to := &taker{most: 6}
-	asked := make(chan struct{}, 3)
+	asked := make(chan struct{}, 4)
 	f.runner.stdin = func(string) (io.WriteCloser, error) {
 		asked <- struct{}{}
 		return to, nil
@@ -97,6 +97,9 @@ func TestPausedStdin(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil { // a hang is a failure
+			t.Fatal(err)
+		}
 		fmt.Fprintf(conn, "PUT /sandbox/execs/%s/stdin HTTP/1.1\r\nHost: %s\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
 			rec.ExecID, strings.TrimPrefix(f.url, "http://"))
 		return conn
@@ -133,9 +136,18 @@ func TestPausedStdin(t *testing.T) {
 		t.Errorf("no chunk: %d %s", status, body)
 	}
 
+	to = &taker{most: 2}
+	conn = begin()
+	if status, body := answer(conn); status != 200 || !strings.Contains(body, `"ended":true`) {
+		t.Errorf("of an exec that has ended, and reads no more: %d %s", status, body)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection stays: %v", err)
+	}
+
 	to = &taker{most: 6}
 	conn = begin()
-	for range 3 {
+	for range 4 {
 		<-asked
 	}
 	rec.Status, rec.EndedAt, rec.ExitCode = audit.Succeeded, rec.StartedAt, new(int)

@@ -76,6 +76,13 @@ func (b *Body) EndWith(ctx context.Context) (release func()) {
 	}
 }
 
+// Abandon leaves the rest of the body unread: the connection ends after an answer of success, for
+// which net/http otherwise waits to read some more.
+func (b *Body) Abandon() {
+	b.header.Set("Connection", "close")
+	_ = b.conn.SetReadDeadline(time.Unix(1, 0))
+}
+
 // Read implements io.Reader.
 func (b *Body) Read(p []byte) (int, error) {
 	if b.err != nil {
