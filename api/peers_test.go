@@ -21,6 +21,8 @@ type fakePeers struct {
 	got   []string // method and path of what was forwarded to it, with what the node says about the client
 	away  bool     // it cannot be asked
 	fails bool     // it refuses all
+
+	during func() // called while it has a request; may be nil
 }
 
 func (p *fakePeers) From(r *http.Request) (string, error) {
@@ -42,6 +44,9 @@ func (p *fakePeers) Forward(w http.ResponseWriter, r *http.Request, _ string) er
 	p.got = append(p.got, strings.TrimSpace(fmt.Sprint(r.Method, " ", r.URL.Path[strings.LastIndexByte(r.URL.Path, '/'):], " ", r.Header.Get("Last-Event-ID"),
 		r.Header.Get("X-Forwarded-Proto"), r.ContentLength)))
 	p.mu.Unlock()
+	if p.during != nil {
+		p.during()
+	}
 	switch {
 	case p.away:
 		return fault.New(fault.NodeUnreachable, "away")
@@ -72,10 +77,10 @@ func (p *fakePeers) took() string {
 }
 
 // startWithPeer starts a server beside another node, which runs an exec of a token.
-func startWithPeer(t *testing.T) (f *fixture, p *fakePeers, execID, secret string) {
+func startWithPeer(t *testing.T, change ...func(*api.Config)) (f *fixture, p *fakePeers, execID, secret string) {
 	t.Helper()
 	p = &fakePeers{}
-	f = start(t, func(c *api.Config) { c.Peers = p })
+	f = start(t, append(change, func(c *api.Config) { c.Peers = p })...)
 	t.Cleanup(f.server.Close) // before the HTTP server, which waits for answers
 	id, secret := f.token(tokens.Spec{Role: tokens.Worker})
 	rec := newRecord(runner.Request{ProjectID: "demo", RequestedBy: id})

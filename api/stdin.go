@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net/http"
 	"time"
 
 	"secbox/api/decode"
@@ -33,10 +34,17 @@ func (s *Server) SendStdin(ctx context.Context, in wire.SendStdinRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	defer share.Leave()
 	if node := s.away(call, rec); node != "" {
-		return nil, call.answer(s.forwardedBody(call, node))
+		return nil, call.answer(func(w http.ResponseWriter) error {
+			defer share.Leave()
+			if call.body != nil { // the node may answer before the end of the body
+				w.Header().Set("Connection", "close")
+				defer call.body.Abandon()
+			}
+			return s.forward(call, w, call.request, node)
+		})
 	}
+	defer share.Leave()
 	if rec.Status.Final() {
 		return nil, fault.New(fault.ExecEnded, "exec %s has ended", rec.ExecID)
 	}

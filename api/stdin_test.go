@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"secbox/api"
 	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
@@ -91,54 +92,29 @@ func TestPausedStdin(t *testing.T) {
 		}
 		return nil
 	}
-	begin := func() net.Conn {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil { // a hang is a failure
-			t.Fatal(err)
-		}
-		fmt.Fprintf(conn, "PUT /sandbox/execs/%s/stdin HTTP/1.1\r\nHost: %s\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
-			rec.ExecID, strings.TrimPrefix(f.url, "http://"))
-		return conn
-	}
-	answer := func(conn net.Conn) (int, string) {
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(body)
-	}
-
-	conn := begin()
+	conn := f.beginStdin(rec.ExecID, "")
 	go func() {
 		for len(waits) < 2 && t.Context().Err() == nil {
 			runtime.Gosched()
 		}
 		_, _ = io.WriteString(conn, "3\r\ndef\r\n0\r\n\r\n")
 	}()
-	if status, body := answer(conn); status != 200 || body != `{"bytes":6,"ended":false}`+"\n" || !to.closed {
+	if status, body := answerOf(t, conn); status != 200 || body != `{"bytes":6,"ended":false}`+"\n" || !to.closed {
 		t.Errorf("after an error of the database: %d %s", status, body)
 	}
 
 	to = &taker{most: 6}
-	conn = begin()
+	conn = f.beginStdin(rec.ExecID, "")
 	if _, err := io.WriteString(conn, "no length\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if status, body := answer(conn); status != 400 || !strings.Contains(body, "the exec is canceled") || to.closed {
+	if status, body := answerOf(t, conn); status != 400 || !strings.Contains(body, "the exec is canceled") || to.closed {
 		t.Errorf("no chunk: %d %s", status, body)
 	}
 
 	to = &taker{most: 2}
-	conn = begin()
-	if status, body := answer(conn); status != 200 || !strings.Contains(body, `"ended":true`) {
+	conn = f.beginStdin(rec.ExecID, "")
+	if status, body := answerOf(t, conn); status != 200 || !strings.Contains(body, `"ended":true`) {
 		t.Errorf("of an exec that has ended, and reads no more: %d %s", status, body)
 	}
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
@@ -146,7 +122,7 @@ func TestPausedStdin(t *testing.T) {
 	}
 
 	to = &taker{most: 6}
-	conn = begin()
+	conn = f.beginStdin(rec.ExecID, "")
 	for range 4 {
 		<-asked
 	}
@@ -155,7 +131,60 @@ func TestPausedStdin(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(f.runner.ended)
-	if status, body := answer(conn); status != 200 || !strings.Contains(body, `"ended":true`) {
+	if status, body := answerOf(t, conn); status != 200 || !strings.Contains(body, `"ended":true`) {
 		t.Errorf("of an exec that has ended: %d %s", status, body)
 	}
+}
+
+// TestForwardedStdin: another node may answer before the end of the body, and a request that is
+// forwarded counts as a stream.
+func TestForwardedStdin(t *testing.T) {
+	t.Parallel()
+	f, p, id, secret := startWithPeer(t, func(c *api.Config) { c.Bounds.StreamsPerToken = 1 })
+	p.during = func() {
+		p.during = nil
+		if status, body := answerOf(t, f.beginStdin(id, secret)); status != 503 {
+			t.Errorf("a second one: %d %s", status, body)
+		}
+	}
+	conn := f.beginStdin(id, secret)
+	if status, body := answerOf(t, conn); status != 200 || body != "there" || p.took() != "PUT /stdin -1" {
+		t.Errorf("%d %s", status, body)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection stays: %v", err)
+	}
+}
+
+// beginStdin sends the beginning of a standard input.
+func (f *fixture) beginStdin(execID, secret string) net.Conn {
+	f.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil { // a hang is a failure
+		f.t.Fatal(err)
+	}
+	if secret != "" {
+		secret = "Authorization: Bearer " + secret + "\r\n"
+	}
+	fmt.Fprintf(conn, "PUT /sandbox/execs/%s/stdin HTTP/1.1\r\nHost: %s\r\n%sContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+		execID, strings.TrimPrefix(f.url, "http://"), secret)
+	return conn
+}
+
+func answerOf(t *testing.T, conn net.Conn) (status int, body string) {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return resp.StatusCode, string(content)
 }
