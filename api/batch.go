@@ -99,15 +99,14 @@ func (s *Server) WaitTask(ctx context.Context, in wire.WaitTaskRequestObject) (w
 	if err != nil {
 		return nil, err
 	}
-	caller := callFrom(ctx).caller
-	task, err := s.execs.Task(ctx, caller, in.Params.TaskID)
+	task, err := s.taskInTurn(ctx, in.Params.TaskID)
 	for until := time.Now().Add(timeout); err == nil && task.Unended != "" && time.Until(until) > 0 && ctx.Err() == nil; {
 		var newest audit.Record // most likely the last to end
 		if newest, err = s.record(ctx, task.Unended); err == nil {
 			_, err = s.waitEnd(ctx, newest, time.Until(until))
 		}
 		if err == nil {
-			task, err = s.execs.Task(ctx, caller, in.Params.TaskID)
+			task, err = s.taskInTurn(ctx, in.Params.TaskID)
 		}
 	}
 	if err != nil {
@@ -120,4 +119,15 @@ func (s *Server) WaitTask(ctx context.Context, in wire.WaitTaskRequestObject) (w
 		}
 	}
 	return out, nil
+}
+
+// taskInTurn counts the execs of a task, which are many, as one of the operations that take turns.
+func (s *Server) taskInTurn(ctx context.Context, taskID string) (audit.Task, error) {
+	caller := callFrom(ctx).caller
+	leave, err := s.turns.Enter(ctx, caller.ID)
+	if err != nil {
+		return audit.Task{}, err
+	}
+	defer leave()
+	return s.execs.Task(ctx, caller, taskID)
 }

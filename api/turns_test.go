@@ -22,17 +22,29 @@ type crowded struct {
 
 func (c *crowded) List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error) {
 	if f.RequestedBy == c.token {
-		n := c.now.Add(1)
-		for top := c.top.Load(); n > top && !c.top.CompareAndSwap(top, n); top = c.top.Load() {
-		}
-		defer c.now.Add(-1)
-		c.entered <- struct{}{}
-		<-c.open
+		defer c.enter()()
 	}
 	return c.History.List(ctx, f, after, limit)
 }
 
-// TestListsTakeTurns: many lists of one token leave room for the lists of another token.
+func (c *crowded) Task(ctx context.Context, taskID, requestedBy string) (audit.Task, error) {
+	if requestedBy == c.token {
+		defer c.enter()()
+	}
+	return c.History.Task(ctx, taskID, requestedBy)
+}
+
+func (c *crowded) enter() (leave func()) {
+	n := c.now.Add(1)
+	for top := c.top.Load(); n > top && !c.top.CompareAndSwap(top, n); top = c.top.Load() {
+	}
+	c.entered <- struct{}{}
+	<-c.open
+	return func() { c.now.Add(-1) }
+}
+
+// TestListsTakeTurns: many lists of one token, and waits for its tasks, leave room for the lists of
+// another token.
 func TestListsTakeTurns(t *testing.T) {
 	t.Parallel()
 	const lists, atOnce = 12, 4
@@ -42,12 +54,14 @@ func TestListsTakeTurns(t *testing.T) {
 	busy.token = greedy
 	_, other := f.token(tokens.Spec{Role: tokens.Worker})
 	var all sync.WaitGroup
-	for range lists {
-		all.Go(func() {
-			if r := f.do(request{path: "/sandbox/execs", token: secret}); r.StatusCode != 200 {
-				t.Errorf("%d %s", r.StatusCode, r.body)
-			}
-		})
+	for range lists / 2 {
+		for path, status := range map[string]int{"/sandbox/execs": 200, "/sandbox/execs/wait?task_id=x": 404} {
+			all.Go(func() {
+				if r := f.do(request{path: path, token: secret}); r.StatusCode != status {
+					t.Errorf("%s: %d %s", path, r.StatusCode, r.body)
+				}
+			})
+		}
 	}
 	for range atOnce {
 		<-busy.entered
