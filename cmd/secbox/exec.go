@@ -329,7 +329,9 @@ func show(stdout, stderr io.Writer, execID *string) func(client.Event) error {
 
 // end fetches the artifacts, says what a user should know, and returns the exit code as an error.
 func (o *execOptions) end(cmd *cobra.Command, api *client.Client, state client.State) error {
-	say := func(format string, args ...any) { fmt.Fprintf(harmless{to: cmd.ErrOrStderr()}, "secbox: "+format+"\n", args...) }
+	say := func(format string, args ...any) {
+		fmt.Fprintf(harmless{to: cmd.ErrOrStderr()}, "secbox: "+format+"\n", args...)
+	}
 	if state.StdoutCut {
 		say("standard output is cut: the command wrote %s; ask for more with --max-output", bytesText(state.StdoutBytes))
 	}

@@ -66,7 +66,9 @@ func writePolicy(out io.Writer, indent string, snapshot json.RawMessage) error {
 }
 
 // writeJSON writes a server's JSON on a line.
-func writeJSON(out io.Writer, text json.RawMessage) error { return encodeLines(out, []json.RawMessage{text}) }
+func writeJSON(out io.Writer, text json.RawMessage) error {
+	return encodeLines(out, []json.RawMessage{text})
+}
 
 // encodeLines writes each item as JSON on a line.
 func encodeLines[T any](out io.Writer, items []T) error {

@@ -111,7 +111,7 @@ func tarOf(t *testing.T, pairs ...string) string {
 	return tarWith(t, entries, contents...)
 }
 
-// tarWith is an archive with entries, of which regular files have contents.
+// tarWith is an archive with entries; regular files have contents.
 func tarWith(t *testing.T, entries []tar.Header, contents ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -338,7 +338,8 @@ func TestImport(t *testing.T) {
 	} {
 		file := filepath.Join(t.TempDir(), "x.tar")
 		entries = append([]tar.Header{{Name: "manifest.json"}}, entries...)
-		if err := os.WriteFile(file, []byte(tarWith(t, entries, append([]string{good}, slices.Repeat([]string{evil}, len(entries))...)...)), 0o600); err != nil {
+		contents := append([]string{good}, slices.Repeat([]string{evil}, len(entries))...)
+		if err := os.WriteFile(file, []byte(tarWith(t, entries, contents...)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := b.Import(b.ctx, file); !fault.Is(err, fault.InvalidArchive) {

@@ -52,7 +52,7 @@ func copyImage(to io.Writer, from io.Reader, name, tag string) (string, error) {
 		switch {
 		case directory && entry.Name == ".":
 			continue
-		case !fs.ValidPath(entry.Name) || again && !(was && directory):
+		case !fs.ValidPath(entry.Name) || again && (!was || !directory):
 			return "", bad("has two files at one place, or one out of the archive")
 		case directory:
 			entry.Mode = 0o755
