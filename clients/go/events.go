@@ -49,16 +49,8 @@ func (c *Client) streamWith(ctx context.Context, req Request, in io.Reader, each
 	var once sync.Once
 	sent := make(chan error, 1)
 	state, err := c.Stream(ctx, req, func(e Event) error {
-		if e.State != nil && e.Type == "status" {
-			once.Do(func() {
-				go func() {
-					failed := c.SendStdin(ctx, e.State.ExecID, in)
-					sent <- failed
-					if failed != nil { // it waits for input that does not come
-						_ = c.Cancel(ctx, e.State.ExecID)
-					}
-				}()
-			})
+		if e.Type == "status" && e.State != nil && e.State.Status == "running" { // while it is queued, the server waits for a while only
+			once.Do(func() { go c.sendOrCancel(ctx, e.State.ExecID, in, sent) })
 		}
 		return each(e)
 	})
@@ -70,6 +62,18 @@ func (c *Client) streamWith(ctx context.Context, req Request, in io.Reader, each
 	default:
 	}
 	return state, err
+}
+
+// sendOrCancel sends the outcome of SendStdin to sent, and cancels an exec that would wait for its
+// input.
+func (c *Client) sendOrCancel(ctx context.Context, execID string, in io.Reader, sent chan<- error) {
+	err := c.SendStdin(ctx, execID, in)
+	sent <- err
+	if err != nil {
+		cancelCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+		defer stop()
+		_ = c.Cancel(cancelCtx, execID) // if that fails, its timeout ends it
+	}
 }
 
 // SendStdin sends the standard input of an exec whose command has Stream set, once. An exec that
