@@ -55,6 +55,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		"--log-driver=none",
 		"--stop-signal=SIGKILL", // init ignores all others, and an engine that shuts down would wait ten seconds for each container
 		"--pull=never",
+		"--no-healthcheck", // nothing of the image runs beside the job
 		"--entrypoint", InitPath,
 	}, limitArgs(limits)...)
 	if spec.ProjectID != "" {

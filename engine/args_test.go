@@ -38,3 +38,11 @@ func TestMounts(t *testing.T) {
 		}
 	}
 }
+
+// TestImageRunsNothing: no program of the image runs beside the job.
+func TestImageRunsNothing(t *testing.T) {
+	t.Parallel()
+	if args := engine.RunArgs(engine.Options{}); !slices.Contains(args, "--no-healthcheck") {
+		t.Errorf("%q", args)
+	}
+}

@@ -84,14 +84,16 @@ func (t *tail) String() string { return string(t.kept) }
 // ImageDetails is what a check of an image needs beyond Image.
 type ImageDetails struct {
 	Image
-	User string // of its processes; empty: root
-	Size int64  // bytes
+	User    string // of its processes; empty: root
+	Size    int64  // bytes
+	Volumes map[string]struct{}
 }
 
 // DescribeImage inspects an image; fault.ImageMissing when it does not exist.
 func (c *CLI) DescribeImage(ctx context.Context, ref string) (ImageDetails, error) {
 	return query[ImageDetails](ctx, c, "image", "inspect", "--format",
-		`{"ID":{{json .Id}},"Labels":{{json .Config.Labels}},"User":{{json .Config.User}},"Size":{{json .Size}}}`, ref)
+		`{"ID":{{json .Id}},"Labels":{{json .Config.Labels}},"User":{{json .Config.User}},"Size":{{json .Size}},`+
+			`"Volumes":{{json .Config.Volumes}}}`, ref)
 }
 
 // Images lists the ids of the images with a label ("key=value"), without intermediate ones.

@@ -11,9 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +26,7 @@ import (
 	"secbox/images/bom"
 	"secbox/images/catalog"
 	"secbox/images/recipe"
+	"secbox/internal/whole"
 )
 
 // Labels of images that are built here.
@@ -315,6 +318,11 @@ func (b *Builder) check(ctx context.Context, j *journal, image *catalog.Image) e
 	image.SizeBytes = details.Size
 	if user, _, _ := strings.Cut(details.User, ":"); user == "" || user == "0" || user == "root" {
 		return fault.New(fault.ImageUnfit, "the image runs as root (its user is %q); add USER 1000:1000 at the end of its Dockerfile", details.User)
+	}
+	if len(details.Volumes) > 0 { // the engine would make a volume for each container, with no limit
+		paths := slices.Sorted(maps.Keys(details.Volumes))
+		return fault.New(fault.ImageUnfit, "the image has the volume %q, which jobs could fill without a limit; use a base whose Dockerfile has no "+
+			"VOLUME, or make one of it: `docker export` a container of it, and `docker import` that", whole.Shorten(paths[0]))
 	}
 	dir := b.probeDir(j.Build)
 	if err := os.Mkdir(dir, 0o700); err != nil {

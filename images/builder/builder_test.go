@@ -40,7 +40,7 @@ case "$1 $2" in
 "image inspect")
 	found=$(id "$last")
 	[ -n "$found" ] || { echo "Error response from daemon: No such image: $last" >&2; exit 1; }
-	echo "{\"ID\":\"$found\",\"Labels\":{\"secbox.sandbox-init\":\"$(cat init)\"},\"User\":\"$(cat user)\",\"Size\":7}" ;;
+	echo "{\"ID\":\"$found\",\"Labels\":{\"secbox.sandbox-init\":\"$(cat init)\"},\"User\":\"$(cat user)\",\"Size\":7,\"Volumes\":$(cat volumes)}" ;;
 "image ls") cat untagged ;;
 "image tag") grep -v "^$4 " tags >rest; echo "$4 $(id "$3")" >>rest; mv rest tags ;;
 "image rm") fail rm; grep -v "^$3 " tags >rest; mv rest tags ;;
@@ -81,6 +81,7 @@ func newBench(t *testing.T) *bench {
 	b.put("init", hex.EncodeToString(sum[:]))
 	b.put("init.tar", tarOf(t, "sandbox-init", "init"))
 	b.put("user", "1000:1000")
+	b.put("volumes", "null")
 	b.put("tags", "own:1 "+idOf(0)+"\n")
 	b.put("untagged", "")
 	b.put("next", idOf(1))
@@ -231,6 +232,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 		"full disk":           {"build", "failed to register layer: no space left on device\n", nil, fault.DiskFull, "the engine's disk is full"},
 		"full disk in a step": {"build", "E: Write error - write (28: No space left on device)\nsecbox-step-failed: apt\n", nil, fault.DiskFull, "the engine's disk is full"},
 		"root":                {"user", "", nil, fault.ImageUnfit, "runs as root"},
+		"a volume":            {"volumes", `{"/var/lib/data":{}}`, nil, fault.ImageUnfit, `has the volume "/var/lib/data"`},
 		"root by name":        {"user", "root:1000", nil, fault.ImageUnfit, "runs as root"},
 		"no sandbox-init":     {"cp", "Error response from daemon: Could not find the file /opt/secbox/sandbox-init in container x\n", nil, fault.ImageUnfit, "has no sandbox-init"},
 		"another":             {"init.tar", tarOf(t, "sandbox-init", "evil"), nil, fault.ImageUnfit, "not this installation's"},
