@@ -38,8 +38,8 @@ func TestGoEventWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestGoStdinOfAQueuedExec: the input is sent when the exec runs, and an exec whose input is refused
-// does not wait for it.
+// TestGoStdinOfAQueuedExec: the input is sent when the exec runs, and an exec whose input is
+// refused does not wait for it.
 func TestGoStdinOfAQueuedExec(t *testing.T) {
 	t.Parallel()
 	var running atomic.Bool
