@@ -1025,7 +1025,8 @@ class Client:
             begun = False
             for event in events:
                 state = event.state
-                if state is not None and event.type == "status" and not begun:
+                # The server waits for the start of a queued one only for a while.
+                if state is not None and event.type == "status" and state.status == "running" and not begun:
                     begun = True
                     threading.Thread(target=send, args=(state.exec_id,), name="secbox-stdin", daemon=True).start()
                 if state is not None and state.status == "canceled" and failed:

@@ -292,7 +292,8 @@ export class Secbox {
     let begun = false;
     let failed: unknown;
     for await (const event of events) {
-      if (event.type === "status" && !begun) {
+      // The server waits for the start of a queued one only for a while.
+      if (event.type === "status" && event.state.status === "running" && !begun) {
         begun = true;
         const id = event.state.exec_id;
         this.sendStdin(id, stdin, signal ? { signal } : {}).catch(async (error: unknown) => {
