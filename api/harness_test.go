@@ -144,6 +144,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	cfg := api.Config{
 		Needs: api.Needs{
 			Runner: f.runner, Live: follow.New(f.runner, f.history), Changes: db.Audit(),
+			Connections: db.Connections(),
 			Webhooks: webhooks.Registry{
 				Policy: webhooks.Policy{Allow: []string{"*.example.com"}}, Store: db.Webhooks(),
 				Secrets: webhooks.Secrets{Store: db.Webhooks(), Key: hmackey.New([]byte("key"))}, Limits: webhooks.Limits{Waiting: 9, WaitingPerToken: 9},

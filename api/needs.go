@@ -35,6 +35,11 @@ import (
 
 // All interfaces are safe for concurrent use, and their errors carry a fault code.
 
+// Connections are the connections of execs; see audit.Connections.
+type Connections interface {
+	Connections(ctx context.Context, execID string, after int64, limit int) ([]audit.Connection, error)
+}
+
 // Runner runs execs.
 type Runner interface {
 	// Run returns when the record of the exec is complete, or, if it is asynchronous, when its

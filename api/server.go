@@ -46,6 +46,7 @@ type Needs struct {
 	Live            *follow.Execs // the execs of Runner
 	Changes         follow.ChangeStore
 	Webhooks        Webhooks
+	Connections     Connections
 	History         History
 	TransparencyLog TransparencyLog
 	Exports         Exports

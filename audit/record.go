@@ -214,6 +214,14 @@ type Record struct {
 	// if the command had no terminal.
 	TTYRecord string `json:"tty_record"`
 
+	// The connections that the command asked for; see Connection and Traffic.
+	NetConnections int64  `json:"net_connections" row:"close"`
+	NetDenied      int64  `json:"net_denied" row:"close"`
+	NetBytesOut    int64  `json:"net_bytes_out" row:"close"`
+	NetBytesIn     int64  `json:"net_bytes_in" row:"close"`
+	NetDigest      string `json:"net_digest" row:"close"` // of the connections' rows; empty: there are none
+	NetMarks       string `json:"net_marks" row:"close"`  // see RowDigests
+
 	// LargeLists describes the large ones of args, env_keys, env_hmacs and inputs, which events do
 	// not repeat; nil when there is none.
 	LargeLists map[string]LargeList `json:"large_lists,omitempty" row:"large,brief"`

@@ -21,12 +21,13 @@ import (
 
 // Config is what a Console shows. All fields but SignOn, Logger and Now are required.
 type Config struct {
-	Execs     Execs
-	Events    Events
-	Callbacks Callbacks
-	Runner    Runner
-	Live      *follow.Execs // the execs of Runner
-	Proofs    Proofs
+	Execs       Execs
+	Events      Events
+	Callbacks   Callbacks
+	Connections Connections
+	Runner      Runner
+	Live        *follow.Execs // the execs of Runner
+	Proofs      Proofs
 
 	Replayer Replayer
 

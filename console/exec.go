@@ -43,6 +43,9 @@ func (c *Console) exec(req *request) (ui.Page, error) {
 	if p.Callback, err = c.cfg.Callbacks.Delivery(req.ctx(), rec.ExecID); err != nil {
 		return ui.Page{}, err
 	}
+	if p.Network, err = c.cfg.Connections.Connections(req.ctx(), rec.ExecID, 0, view.ShownConnections); err != nil {
+		return ui.Page{}, err
+	}
 	removed, err := c.cfg.Execs.ArtifactsRemoved(req.ctx(), rec.ExecID)
 	if err != nil {
 		return ui.Page{}, err

@@ -46,6 +46,7 @@ type fakeApp struct {
 	first    *fakeApp            // has the files of execID(4), which execID(2) of fullApp replays; nil: the same ones
 	replayer fakeReplayer
 	callback *webhooks.Delivery // of execID(2)
+	network  []audit.Connection // of execID(2)
 	cast     string             // the recording of every terminal
 	caller   tokens.Token
 	prove    error
@@ -100,7 +101,7 @@ func newFake() *fakeApp {
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
 	pages, err := console.New(console.Config{
-		Execs: f, Events: f, Callbacks: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer,
+		Execs: f, Events: f, Callbacks: f, Connections: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer,
 		Nodes: fakeNodes{f}, Samples: fakeSamples{f}, Health: f, Pool: f, Runners: f,
 		AdminEvents: fakeAdminEvents{f}, Reports: fakeReports{f}, Registry: &f.skills.published, Holds: f.holds(), Images: fakeImages{f},
 		Retention: fakeRetention{f}, Sessions: f.sessions, Views: &f.views, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now,
@@ -117,6 +118,14 @@ func (f *fakeApp) serve(t *testing.T) string {
 }
 
 // Delivery implements console.Callbacks.
+// Connections implements console.Connections.
+func (f *fakeApp) Connections(_ context.Context, execID string, _ int64, limit int) ([]audit.Connection, error) {
+	if execID != execID2 {
+		return nil, nil
+	}
+	return f.network[:min(limit, len(f.network))], nil
+}
+
 func (f *fakeApp) Delivery(_ context.Context, execID string) (*webhooks.Delivery, error) {
 	if execID != execID2 {
 		return nil, nil

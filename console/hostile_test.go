@@ -58,6 +58,10 @@ func hostileApp(s string) *fakeApp {
 		asked, _ := json.Marshal(map[string]any{"code": s, "n" + s: s, "list": []string{s}})
 		r.Request = string(asked)
 	}
+	for i := range f.network {
+		c := &f.network[i]
+		c.Host, c.Address, c.Rule, c.Detail, c.End = s, s, s, s, audit.ConnEnd(s)
+	}
 	f.fillSessions(s, s)
 	f.records[58].Backend = "docker" // else it cannot be replayed, and has no form
 	for i := range f.tokens {

@@ -119,6 +119,11 @@ type Images interface {
 	Get(ctx context.Context, name string) (images.Image, error)
 }
 
+// Connections are the connections of execs; see audit.Connections.
+type Connections interface {
+	Connections(ctx context.Context, execID string, after int64, limit int) ([]audit.Connection, error)
+}
+
 // Views keeps the views of the history that each token or person has saved; see views.Store.
 type Views interface {
 	// List returns the views of an owner by name.

@@ -186,6 +186,14 @@ func fullApp() *fakeApp {
 		{What: "stdout", Equal: replay.No, First: strings.Repeat("a", 64), Second: strings.Repeat("b", 64), Why: "they wrote something else"},
 		{What: "work", Equal: replay.Unknown, Why: "its former state is not kept"},
 	}
+	for i, end := range audit.ConnEnds {
+		f.network = append(f.network, audit.Connection{
+			ExecID: execID2, Seq: int64(i + 1), Protocol: audit.ProtocolConnect, Host: "api.example.org", Port: 443, Address: "93.184.215.14",
+			Allowed: end == audit.ConnClosed, Rule: "*.example.org", BytesOut: 524, BytesIn: 70_000, StartedAt: clock, EndedAt: clock, End: end,
+			Detail: "evil.example.net:443 is not allowed by net.allow of this exec's policy",
+		})
+	}
+	ended.NetConnections, ended.NetDenied, ended.NetBytesOut, ended.NetBytesIn = 14, 13, 524, 70_000
 	f.callback = &webhooks.Delivery{
 		State: webhooks.Due, URL: "https://hooks.example.com/secbox?key=hunter2", Attempts: 2, NextAt: clock.Add(time.Minute),
 		Tries: []webhooks.Try{

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"io"
+	"net"
 	"os"
 	"syscall"
 	"time"
@@ -130,6 +131,11 @@ type Job struct {
 	// the job runs as PROGRAM CodeFile ARG…, with Cwd first in PYTHONPATH, unless sandbox-init is
 	// too old. Empty: Argv runs.
 	CodeFile string
+	// OnConnection is called in a goroutine of its own for each connection that the job's processes
+	// make to the proxy in the container, whose address is in their environment. It must speak the
+	// proxy's protocol with conn, close it, and return soon after ctx or conn has ended. Run ends
+	// both with the job and returns after the last call. Nil: the job has no network.
+	OnConnection func(ctx context.Context, conn net.Conn)
 	// OnStart is called once, when the container has taken the job, before its first output. May be
 	// nil.
 	OnStart func()

@@ -72,6 +72,7 @@ type residentCommand struct {
 	id      uint32
 	chunks  chan outputChunk // closed at its end
 	feed    *initproto.Feed
+	conns   *connections
 	writing atomic.Bool // a writer of its output is blocking it
 	exit    Exit        // exit and err are to be read when chunks is closed
 	err     error
@@ -231,6 +232,8 @@ func (r *Resident) handleFrame(c *residentCommand, t initproto.Type, payload []b
 		default:
 			return false // more than was granted
 		}
+	case initproto.TypeNetwork:
+		return c.conns.take(payload) == nil
 	case initproto.TypeCredit:
 		return c.feed.Credit()
 	case initproto.TypeBusy:
@@ -274,6 +277,14 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 		buf = initproto.AppendID(buf[:0], t, c.id, chunk)
 		return r.session.send(buf)
 	})
+	var err error
+	c.conns, err = newConnections(job, func(chunk []byte) error {
+		return r.session.send(initproto.AppendID(nil, initproto.TypeNetwork, c.id, chunk))
+	})
+	if err != nil {
+		return Exit{}, &RunError{Dead: true, Err: err}
+	}
+	defer c.conns.close(nil)
 	r.mu.Lock()
 	if r.over || r.stopping {
 		r.mu.Unlock()
@@ -327,6 +338,9 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 		})
 	}
 	r.copyOutput(c, stdout, stderr)
+	if err := c.conns.check(c.exit); err != nil && c.err == nil {
+		return Exit{}, err
+	}
 	if c.exit.spent {
 		r.Stop()
 		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "the container can run no more commands: %s",

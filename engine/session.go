@@ -163,9 +163,14 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
 	}
+	conns, err := newConnections(job, func(chunk []byte) error { return s.send(initproto.Append(nil, initproto.TypeNetwork, chunk)) })
+	if err != nil {
+		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
+	}
 	stop := s.guard(ctx, deadline(job.Timeout))
 	defer stop()
 	if err := s.send(frame); err != nil {
+		conns.close(nil)
 		return Exit{}, s.lost(err)
 	}
 	if job.OnStart != nil {
@@ -180,11 +185,20 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	if activity != nil {
 		<-activity
 	}
-	exit, err := s.listen(job, stdout, stderr, feed)
+	exit, err := s.listen(job, stdout, stderr, feed, conns)
 	stop()
-	feed.Stop(func() { _ = s.proc.Stdin.Close() }) // the end of the lease unblocks a write
+	endLease := func() { _ = s.proc.Stdin.Close() } // it unblocks a write
+	if err != nil {
+		conns.close(endLease)
+	} else {
+		conns.close(nil)
+	}
+	feed.Stop(endLease)
 	if err != nil {
 		return Exit{}, s.lost(err)
+	}
+	if err := conns.check(exit); err != nil {
+		return Exit{}, &RunError{Started: true, Dead: true, Err: err}
 	}
 	return exit, nil
 }
@@ -198,7 +212,7 @@ func deadline(timeout time.Duration) time.Duration {
 }
 
 // listen reads frames until the exit.
-func (s *session) listen(job Job, stdout, stderr io.Writer, feed *initproto.Feed) (Exit, error) {
+func (s *session) listen(job Job, stdout, stderr io.Writer, feed *initproto.Feed, conns *connections) (Exit, error) {
 	for {
 		t, payload, err := s.frames.Next()
 		if err != nil {
@@ -219,6 +233,10 @@ func (s *session) listen(job Job, stdout, stderr io.Writer, feed *initproto.Feed
 				return Exit{}, err
 			}
 			return exitOf(e), nil
+		case initproto.TypeNetwork:
+			if err := conns.take(payload); err != nil {
+				return Exit{}, err
+			}
 		case initproto.TypeUnlinked:
 			if err := unlinked(job.OnUnlinked, payload); err != nil {
 				return Exit{}, err
@@ -421,7 +439,7 @@ func wireJob(job Job) initproto.Job {
 	return initproto.Job{
 		Argv: job.Argv, Env: env, Cwd: job.Cwd, TimeoutMS: job.Timeout.Milliseconds(), GraceMS: job.Grace.Milliseconds(),
 		MaxStdout: job.MaxStdout, MaxStderr: job.MaxStderr, ReportUnlinked: job.OnUnlinked != nil,
-		ReportUsage: job.OnUsage != nil,
+		ReportUsage: job.OnUsage != nil, Network: job.OnConnection != nil,
 		CPUs:        int64(math.Ceil(job.CPUCores)), CodeFile: job.CodeFile,
 	}
 }

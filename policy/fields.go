@@ -14,12 +14,17 @@ type Limits struct {
 	PIDs                   *int64   `json:"pids,omitempty"`
 	TmpMB                  *int64   `json:"tmp_mb,omitempty"`
 	ShmMB                  *int64   `json:"shm_mb,omitempty"`
+	NetMaxBytes            *int64   `json:"net.max_bytes,omitempty"`
+	NetConnections         *int64   `json:"net.connections,omitempty"`
+	NetMaxConnections      *int64   `json:"net.max_connections,omitempty"`
+	NetIdleMS              *int64   `json:"net.idle_ms,omitempty"`
 }
 
 // Layer is what one source asks for; a nil field is not asked for. The runtime is not among the
 // fields: only Config sets it.
 type Layer struct {
-	NetMode *string `json:"net.mode,omitempty"`
+	NetMode  *string  `json:"net.mode,omitempty"`
+	NetAllow []string `json:"net.allow,omitzero"` // empty: no host may be reached
 	Limits
 	Image   *string  `json:"image,omitempty"`
 	FSRead  []string `json:"fs.read,omitzero"`  // empty: nothing may be read
@@ -35,15 +40,26 @@ type ContainerLimits struct {
 	ShmMB    int64   `json:"shm_mb"` // MiB of the tmpfs at /dev/shm, counted likewise
 }
 
+// NetLimits bound the connections of a job together. They mean something where net.mode is
+// NetAllowlist.
+type NetLimits struct {
+	NetMaxBytes       int64 `json:"net.max_bytes"`       // each way
+	NetConnections    int64 `json:"net.connections"`     // at once
+	NetMaxConnections int64 `json:"net.max_connections"` // in all
+	NetIdleMS         int64 `json:"net.idle_ms"`         // without a byte either way
+}
+
 // Values is the effective policy: every field has a value.
 type Values struct {
-	NetMode                string `json:"net.mode"`
-	TimeoutMS              int64  `json:"timeout_ms"`
-	KillGraceMS            int64  `json:"kill_grace_ms"` // from SIGTERM to the kill at TimeoutMS
-	MaxStdoutBytes         int64  `json:"max_stdout_bytes"`
-	MaxStderrBytes         int64  `json:"max_stderr_bytes"`
-	MaxArtifactsBytesTotal int64  `json:"max_artifacts_bytes_total"`
+	NetMode                string   `json:"net.mode"`
+	NetAllow               []string `json:"net.allow"` // hosts, in the form of HostRule
+	TimeoutMS              int64    `json:"timeout_ms"`
+	KillGraceMS            int64    `json:"kill_grace_ms"` // from SIGTERM to the kill at TimeoutMS
+	MaxStdoutBytes         int64    `json:"max_stdout_bytes"`
+	MaxStderrBytes         int64    `json:"max_stderr_bytes"`
+	MaxArtifactsBytesTotal int64    `json:"max_artifacts_bytes_total"`
 	ContainerLimits
+	NetLimits
 	Image   string   `json:"image"`
 	FSRead  []string `json:"fs.read"`
 	FSWrite []string `json:"fs.write"`
@@ -67,6 +83,12 @@ const (
 	FieldFSRead         = "fs.read"
 	FieldFSWrite        = "fs.write"
 	FieldRuntime        = "runtime"
+
+	FieldNetAllow          = "net.allow"
+	FieldNetMaxBytes       = "net.max_bytes"
+	FieldNetConnections    = "net.connections"
+	FieldNetMaxConnections = "net.max_connections"
+	FieldNetIdleMS         = "net.idle_ms"
 )
 
 // KillGrace is how long before its timeout a command gets SIGTERM, where nothing else is asked for:
@@ -82,8 +104,12 @@ const maxBytes = 1 << 50
 // first, and that the default of a field may follow others, which is set last.
 var fields = []field{
 	netMode{common[string, string]{
-		public: FieldNetMode, doc: "Network of a container; there is only none.", scope: container,
+		public: FieldNetMode, doc: "Network of a job: none, or allowlist for the hosts of net.allow through a proxy.", scope: container,
 		value: func(v *Values) *string { return &v.NetMode },
+	}},
+	netAllow{common[[]string, []string]{
+		public: FieldNetAllow, doc: "Hosts that jobs may reach: api.example.org, *.example.org:8443, 192.0.2.7.", scope: container, later: true,
+		value: func(v *Values) *[]string { return &v.NetAllow },
 	}},
 	number[int64]{
 		common: common[int64, int64]{
@@ -185,6 +211,39 @@ var fields = []field{
 		// than SIGBUS.
 		follows: func(v Values) int64 { return v.MemoryMB },
 		ceiling: 8192, floor: 1, largest: maxBytes >> 20, was: 64, // the engine's default
+	},
+	number[int64]{
+		common: common[int64, int64]{
+			public: FieldNetMaxBytes, doc: "Bytes that all connections of a job may carry each way.", scope: container, later: true,
+			value: func(v *Values) *int64 { return &v.NetMaxBytes },
+		},
+		asked: func(l *Limits) **int64 { return &l.NetMaxBytes },
+		def:   100 << 20, ceiling: 1 << 30, floor: 1, largest: maxBytes, was: 100 << 20,
+	},
+	number[int64]{
+		common: common[int64, int64]{
+			public: FieldNetConnections, doc: "Connections of a job at once.", scope: container, later: true,
+			value: func(v *Values) *int64 { return &v.NetConnections },
+		},
+		asked: func(l *Limits) **int64 { return &l.NetConnections },
+		// Each may hold 256 KiB in core-api and in the container.
+		def: 64, ceiling: 256, floor: 1, largest: 256, was: 64,
+	},
+	number[int64]{
+		common: common[int64, int64]{
+			public: FieldNetMaxConnections, doc: "Connections of a job in all.", scope: container, later: true,
+			value: func(v *Values) *int64 { return &v.NetMaxConnections },
+		},
+		asked: func(l *Limits) **int64 { return &l.NetMaxConnections },
+		def:   1000, ceiling: 10_000, floor: 1, largest: 1_000_000, was: 1000,
+	},
+	number[int64]{
+		common: common[int64, int64]{
+			public: FieldNetIdleMS, doc: "Milliseconds after which a connection without traffic is closed.", scope: container, later: true,
+			value: func(v *Values) *int64 { return &v.NetIdleMS },
+		},
+		asked: func(l *Limits) **int64 { return &l.NetIdleMS },
+		def:   60_000, ceiling: 3600_000, floor: 1, largest: 365 * 24 * 3600 * 1000, was: 60_000,
 	},
 	image{common[string, []string]{
 		public: FieldImage, doc: "Image of execs that name none.", scope: container,

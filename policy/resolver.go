@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"secbox/fault"
+	"secbox/internal/whole"
 )
 
 // Config is the part of the settings that concerns the policy.
@@ -51,11 +52,21 @@ func New(cfg Config) (*Resolver, error) {
 			switch f := f.(type) {
 			case numeric:
 				bad = append(bad, f.checkSettings(r)...)
-			case netMode, fsList:
+			case fsList:
 				if v := f.apply(&r.settings, LayerSettings, &s); v != nil {
 					bad = append(bad, fault.Field{Field: settingsPrefix + v.Field, Reason: v.Reason})
 				}
 			}
+		}
+	}
+	if m := r.settings.NetMode; m != nil && len(bad) == 0 {
+		switch {
+		case *m != NetNone && *m != NetAllowlist:
+			bad = append(bad, fault.Field{Field: settingsPrefix + FieldNetMode, Reason: fmt.Sprintf("%q is not allowed; set %q or %q",
+				whole.Shorten(*m), NetNone, NetAllowlist)})
+		case *m == NetAllowlist && len(r.settings.NetAllow) == 0:
+			bad = append(bad, fault.Field{Field: settingsPrefix + FieldNetMode, Reason: fmt.Sprintf(
+				"is %s, and no host is allowed; list the hosts that jobs may reach in %s%s", NetAllowlist, settingsPrefix, FieldNetAllow)})
 		}
 	}
 	bad = append(bad, r.allow(cfg.Images)...)
@@ -205,6 +216,7 @@ func sentence(what string, list []fault.Field) string {
 func (l Layer) clone() Layer {
 	l.NetMode, l.Image = copied(l.NetMode), copied(l.Image)
 	l.Limits = l.Limits.clone()
+	l.NetAllow = slices.Clone(l.NetAllow)
 	l.FSRead, l.FSWrite = slices.Clone(l.FSRead), slices.Clone(l.FSWrite)
 	return l
 }

@@ -94,7 +94,10 @@ var first = []string{
 }
 
 // before is each field that was added later, and what was in force before.
-var before = map[string]any{"kill_grace_ms": int64(0), "shm_mb": int64(64), "runtime": ""}
+var before = map[string]any{
+	"kill_grace_ms": int64(0), "shm_mb": int64(64), "runtime": "", "net.allow": []string{},
+	"net.max_bytes": int64(100 << 20), "net.connections": int64(64), "net.max_connections": int64(1000), "net.idle_ms": int64(60_000),
+}
 
 // Snapshots from before a field was added say what was in force then, and claim it only where it
 // was enforced.
@@ -121,7 +124,7 @@ func TestSnapshotsFromBeforeAField(t *testing.T) {
 				want = nil
 			}
 			got, err := policy.ParseSnapshot(storedBefore(t, stored, name))
-			if err != nil || got.Fields[name].Value != want || slices.Contains(got.NotEnforced, name) != (want == nil) {
+			if err != nil || !reflect.DeepEqual(got.Fields[name].Value, want) || slices.Contains(got.NotEnforced, name) != (want == nil) {
 				t.Errorf("%s of %s: %v, %+v, not enforced %v; want %v, so `later` or `was` in fields.go is missing or wrong", name, where, err,
 					got.Fields[name], got.NotEnforced, want)
 			}

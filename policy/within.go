@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"secbox/fault"
 )
@@ -44,6 +45,10 @@ func (s Snapshot) Within(manifest *Layer, request Layer) (Snapshot, error) {
 	}
 	if manifest != nil {
 		denied = append(denied, s.unfit(manifest)...)
+		if m := manifest.NetMode; m != nil && *m == NetNone && s.Values.NetMode != NetNone {
+			out.Values.NetMode = NetNone
+			out.Fields[FieldNetMode] = Field{Value: NetNone, Layer: LayerManifest, Ceiling: NetNone, CeilingFrom: LayerManifest}
+		}
 	}
 	out.settle()
 	if len(denied) > 0 {
@@ -59,6 +64,15 @@ func (s Snapshot) unfit(manifest *Layer) (denied []fault.Field) {
 			Field: FieldImage, Asked: *i, Ceiling: s.Values.Image, Layer: LayerManifest,
 			Reason: "is not the image of the session; start a session with the skill's image, or invoke the skill without one",
 		})
+	}
+	if m := manifest.NetMode; m != nil && *m == NetAllowlist {
+		if s.Values.NetMode != NetAllowlist || len(uncovered(HostRules(manifest.NetAllow), HostRules(s.Values.NetAllow))) > 0 {
+			denied = append(denied, fault.Field{
+				Field: FieldNetAllow, Asked: texts(HostRules(manifest.NetAllow)), Ceiling: slices.Clone(s.Values.NetAllow), Layer: LayerManifest,
+				Reason: "the skill needs a network that the session does not have; start a session with the skill's net.allow, or invoke the " +
+					"skill without one",
+			})
+		}
 	}
 	asked := s.Values
 	asked.FSRead, asked.FSWrite = canonical(manifest.FSRead), canonical(manifest.FSWrite)
@@ -93,6 +107,10 @@ func (l *Layer) asked(f field) any {
 	case image:
 		if l.Image != nil {
 			return *l.Image
+		}
+	case netAllow:
+		if l.NetAllow != nil {
+			return fmt.Sprint(texts(HostRules(l.NetAllow)))
 		}
 	case fsList:
 		if list := *f.asked(l); list != nil {

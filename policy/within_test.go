@@ -84,7 +84,8 @@ func TestWithinKnowsEveryField(t *testing.T) {
 	session, err := r.Resolve(nil, policy.Layer{Limits: policy.Limits{
 		TimeoutMS: ptr[int64](20_000), KillGraceMS: ptr[int64](1), MaxStdoutBytes: ptr[int64](2), MaxStderrBytes: ptr[int64](3),
 		MaxArtifactsBytesTotal: ptr[int64](4), MemoryMB: ptr[int64](300), CPUCores: ptr(0.5), PIDs: ptr[int64](50), TmpMB: ptr[int64](20),
-		ShmMB: ptr[int64](30),
+		ShmMB: ptr[int64](30), NetMaxBytes: ptr[int64](5), NetConnections: ptr[int64](6), NetMaxConnections: ptr[int64](7),
+		NetIdleMS: ptr[int64](8),
 	}, Image: ptr("tools:1"), FSRead: []string{"inputs/**"}, FSWrite: []string{"work/**"}}, policy.Host{})
 	if err != nil {
 		t.Fatal(err)

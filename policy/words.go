@@ -13,48 +13,6 @@ import (
 // DefaultImage is the image that this project builds itself; every allow-list holds it.
 const DefaultImage = "secbox-sandbox:latest"
 
-// NetNone is the only network mode there is.
-const NetNone = "none"
-
-// netMode is the field that accepts only NetNone.
-type netMode struct{ common[string, string] }
-
-func (netMode) replaces() bool { return false }
-
-func (netMode) ask(v *Values, l *Layer) { l.NetMode = new(v.NetMode) }
-
-func (netMode) check(l *Layer) string {
-	if l.NetMode != nil && *l.NetMode == "" {
-		return "is empty; leave it out, or say " + NetNone
-	}
-	return ""
-}
-
-func (n netMode) base(r *Resolver, _ Host, s *Snapshot) {
-	layer := LayerDefault
-	if r.settings.NetMode != nil {
-		layer = LayerSettings
-	}
-	n.set(s, NetNone, Field{Layer: layer, Ceiling: NetNone, CeilingFrom: LayerDefault})
-}
-
-func (n netMode) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
-	if l.NetMode == nil {
-		return nil
-	}
-	if *l.NetMode != NetNone {
-		return &fault.Field{
-			Field: n.public, Asked: *l.NetMode, Ceiling: NetNone, Layer: layer,
-			Reason: fmt.Sprintf("%q is not allowed; %s %q: sandboxes have no network, and no setting changes that",
-				whole.Shorten(*l.NetMode), askFor(layer), NetNone),
-		}
-	}
-	f := s.Fields[n.public]
-	f.Layer = layer
-	n.set(s, NetNone, f)
-	return nil
-}
-
 // image is the field that accepts the images on the settings' allow-list.
 type image struct{ common[string, []string] }
 

@@ -12,6 +12,7 @@ import (
 	"secbox/fault"
 	"secbox/internal/admission"
 	"secbox/internal/traces"
+	"secbox/network"
 	"secbox/policy"
 	"secbox/runner/diskwatch"
 	"secbox/runner/inputstore"
@@ -370,10 +371,14 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 		OnUsage:    func(u engine.Usage) { c.Use(u.CPU, u.Elapsed, u.MemoryBytes) },
 	}
 	term.takes(&of)
+	way := x.openNetwork(&of)
 	exit, err := x.slot.Run(x.ctx, of, term.shows(c.Stdout), c.Stderr)
 	term.end(&exit, c)
 	endStdin()
 	ended := x.commands.Now() // stopWatch may wait for a measurement
+	if way != nil {
+		way.Close().Set(&x.record)
+	}
 	x.record.Warm, x.record.Attached = x.slot.Warm(), x.slot.Attached()
 	x.stopWatch()
 	x.record.InputsKept = <-kept
@@ -404,6 +409,17 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 		x.artifactsLost("the container's death could not be confirmed, so its artifacts were not collected", lost.Err)
 	}
 	return x.close(ctx, result)
+}
+
+// openNetwork opens the way out of a job whose policy has one; else nil.
+func (x *exec) openNetwork(job *engine.Job) *network.Way {
+	v := x.snapshot.Values
+	if v.NetMode != policy.NetAllowlist || x.cfg.Network == nil {
+		return nil
+	}
+	way := x.cfg.Network.Open(network.Exec{ID: x.record.ExecID, Token: gateName(x.req.RequestedBy), Allow: v.NetAllow, Limits: v.NetLimits})
+	job.OnConnection = way.Serve
+	return way
 }
 
 // traced returns the environment of a job that knows its span, unless the request has set the

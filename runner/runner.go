@@ -13,6 +13,7 @@ import (
 	"secbox/fault"
 	"secbox/internal/admission"
 	"secbox/internal/traces"
+	"secbox/network"
 	"secbox/policy"
 	"secbox/runner/diskwatch"
 	"secbox/runner/inputstore"
@@ -76,10 +77,11 @@ type Config struct {
 	Key      hmackey.Key // of the digests of requests and of secret values
 	User     string      // "uid:gid" of every container
 	Disk     *diskwatch.Watcher
-	Sessions *session.Set  // may be nil: then there are none
-	MaxTTL   time.Duration // of a session
-	Slots    int           // execs at once, without those in sessions
-	Queue    int           // execs that may wait
+	Network  *network.Network // may be nil: no job has a network
+	Sessions *session.Set     // may be nil: then there are none
+	MaxTTL   time.Duration    // of a session
+	Slots    int              // execs at once, without those in sessions
+	Queue    int              // execs that may wait
 	// Each is how many of them may be of one token; zero: all but one of Slots, and three quarters
 	// of Queue. Requests without a token have no such bound.
 	Each  admission.Share

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,6 +41,10 @@ type ExecSpec struct {
 	// Ctrl-Break, and the others end the command. May be nil. fault.Unsupported when the sandbox
 	// image or the runner on the user's machine is too old; nothing was run then.
 	Signals <-chan syscall.Signal
+
+	// OnConnection carries the connections that the command's processes make to a proxy in the
+	// container, see engine.Job; nil: the command has no network of this program. docker only.
+	OnConnection func(ctx context.Context, conn net.Conn)
 
 	MaxStdout int64 // bytes to give back of each stream; 0 or more than MaxOutputBytes: MaxOutputBytes
 	MaxStderr int64

@@ -89,7 +89,7 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	all.Recorder = record.New(record.Config{
 		Sandbox: all.router, Log: s.audit, Policy: s.deps.policy, Host: s.checker.Host, NodeID: s.state.NodeID(), Key: s.key, Now: time.Now,
 		NewID:  NewID,
-		Logger: s.log, Observer: observer, Tracer: s.tracer,
+		Logger: s.log, Observer: observer, Tracer: s.tracer, Network: s.network,
 		Changed: func(c sandbox.Change) {
 			if catalog.Holds(c.Path) {
 				s.catalog.InvalidateCache(c.User)

@@ -38,6 +38,7 @@ import (
 	"secbox/mcp/mcpserver"
 	"secbox/mcp/offload"
 	"secbox/mcp/userservers"
+	"secbox/network"
 	"secbox/packages/catalog"
 	"secbox/packages/library"
 	"secbox/packages/registry"
@@ -90,6 +91,7 @@ type Server struct {
 	disk         *diskwatch.Watcher
 	inputs       *inputstore.Store
 	notifier     jobs.Notifier // wakes the dispatcher
+	network      *network.Network
 	runner       *runner.Runner
 	dispatcher   *jobs.Dispatcher
 	stopJobs     context.CancelFunc // ends the dispatcher

@@ -31,6 +31,7 @@ import (
 	"secbox/mcp/feishu"
 	"secbox/mcp/mcpserver"
 	"secbox/mcp/offload"
+	"secbox/network"
 	"secbox/packages/creator"
 	"secbox/packages/library"
 	"secbox/policy"
@@ -254,8 +255,14 @@ func (s *Server) makeRunner(context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
+	s.network = network.New(network.Config{
+		Store: s.db.Connections(), Private: cfg.Net.Networks(), Connections: cfg.Net.MaxConnections, PerToken: cfg.Net.MaxConnectionsPerToken,
+		Now: time.Now, Logger: s.log,
+	})
+	gauge(s.registry, "secbox_job_connections_open", "Connections that jobs have to hosts of net.allow now.", s.network.Count)
 	if s.runner, err = runner.New(runner.Config{
-		Inputs: s.inputs, KeepRequests: s.settings.Audit.InputsMaxMB > 0,
+		Network: s.network,
+		Inputs:  s.inputs, KeepRequests: s.settings.Audit.InputsMaxMB > 0,
 		Log: s.audit, Engine: s.engine, Images: s.deps.Own, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace,
 		Ready: s.materialise,
 		Host:  s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), Key: s.key, User: s.deps.User, Disk: s.disk,
@@ -360,7 +367,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 			History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads(),
 			Activity: s.activity, Commands: s.audit,
 		},
-		Events: s.audit, Callbacks: s.db.Webhooks(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence,
+		Events: s.audit, Callbacks: s.db.Webhooks(), Connections: s.db.Connections(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence,
 		Nodes: s.db.Nodes(), Samples: s.db.Samples(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.machines,
 		Reports:     s.reports(),
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
@@ -377,7 +384,8 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	}
 	s.handler, err = api.New(api.Config{
 		Needs: api.Needs{
-			Runner: runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence,
+			Runner: runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), Connections: s.db.Connections(),
+			History: s.audit, TransparencyLog: s.evidence,
 			Retention:   s.db.Retention(),
 			Images:      s.db.OwnImages(),
 			Exports:     export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limits: s.db.Limits()},

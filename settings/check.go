@@ -240,6 +240,13 @@ func (s Sandbox) check(p *problems) {
 		"0 is the default: half of sandbox.max_queued_async")
 	between(p, "sandbox.reserved_execs", int64(s.ReservedExecs), -1, max(0, int64(s.MaxConcurrentExecs)-1),
 		"at least one of sandbox.max_concurrent_execs is for asynchronous execs; -1 is a quarter of them")
+	between(p, "sandbox.net.max_connections", int64(s.Net.MaxConnections), 1, 100_000, "each may take 256 KiB of memory")
+	between(p, "sandbox.net.max_connections_per_token", int64(s.Net.MaxConnectionsPerToken), 1, 100_000, "each may take 256 KiB of memory")
+	for i, network := range s.Net.Private {
+		if _, err := parseNetwork(network); err != nil {
+			p.addf(fmt.Sprintf("sandbox.net.private[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24", whole.Shorten(network))
+		}
+	}
 	between(p, "sandbox.sessions.max", int64(s.Sessions.Max), 0, 10_000, "each takes a container")
 	between(p, "sandbox.sessions.max_per_token", int64(s.Sessions.MaxPerToken), 0, max(0, int64(s.Sessions.Max)),
 		"0 is the default: a quarter of sandbox.sessions.max")
@@ -350,3 +357,6 @@ func between(p *problems, key string, value, least, most int64, why string) {
 	}
 	p.addf(key, "%d is out of bounds; use %d to %d%s", value, least, most, why)
 }
+
+// Networks returns Private, parsed.
+func (n Net) Networks() []netip.Prefix { return networks(n.Private) }

@@ -135,6 +135,9 @@ var samples = map[string][3]string{
 	"sandbox.max_concurrent_execs_per_token": {"1", "2", ""},
 	"sandbox.max_queued_execs_per_token":     {"1", "2", ""},
 	"sandbox.sessions.max":                   {"0", "1", ""},
+	"sandbox.net.private":                    {"10.0.0.0/8", "10.0.0.5,fd00::/8", ""},
+	"sandbox.net.max_connections":            {"1", "2", ""},
+	"sandbox.net.max_connections_per_token":  {"1", "2", ""},
 	"sandbox.sessions.warm_imports":          {"json", "csv,xml.dom", ""},
 	"sandbox.sessions.max_per_token":         {"1", "2", ""},
 	"sandbox.sessions.max_execs":             {"1", "2", ""},
@@ -159,10 +162,11 @@ var samples = map[string][3]string{
 	"pool.max_memory_mb": {"16", "1024", ""},
 	"pool.idle_seconds":  {"1", "604800", ""},
 
-	"sandbox.policy.net.mode": {"none", "none", ""},
-	"sandbox.policy.image":    {"a:1", "b:2", ""},
-	"sandbox.policy.fs.read":  {"inputs/**", "inputs/**,work/**", ""},
-	"sandbox.policy.fs.write": {"work/**", "artifacts/**", ""},
+	"sandbox.policy.net.mode":  {"none", "none", ""},
+	"sandbox.policy.net.allow": {"a.example.org", "*.example.org:8443,[2001:db8::1]:22", ""},
+	"sandbox.policy.image":     {"a:1", "b:2", ""},
+	"sandbox.policy.fs.read":   {"inputs/**", "inputs/**,work/**", ""},
+	"sandbox.policy.fs.write":  {"work/**", "artifacts/**", ""},
 }
 
 // inYAML writes a sample as a file has it.
@@ -277,7 +281,7 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%s: documentation %q", d.Env, d.Doc)
 		}
 		if d.Default == "" && d.Key != "http.allowed_hosts" && d.Key != "http.trusted_proxies" && d.Key != "sandbox.images" &&
-			d.Key != "sandbox.sessions.warm_imports" {
+			d.Key != "sandbox.sessions.warm_imports" && d.Key != "sandbox.policy.net.allow" {
 			t.Errorf("%s: no default is told", d.Env)
 		}
 	}

@@ -69,6 +69,7 @@ type Sandbox struct {
 	ReservedExecs              int `yaml:"reserved_execs" doc:"Of max_concurrent_execs, those that asynchronous execs leave to other requests. -1: a quarter, rounded up, and none of a single one."`
 
 	Sessions Sessions `yaml:"sessions"`
+	Net      Net      `yaml:"net"`
 
 	Policy            policy.Layer  `yaml:"policy"`
 	PolicyCeiling     policy.Limits `yaml:"policy_ceiling"`
@@ -96,6 +97,13 @@ type Sessions struct {
 	MaxPerToken   int      `yaml:"max_per_token" default:"a quarter" doc:"Sessions of one token at once. Requests without a token have no limit. 0 is the default."`
 	MaxExecs      int      `yaml:"max_execs" doc:"Execs that run in one session at once; further ones get 429."`
 	MaxTTLSeconds int      `yaml:"max_ttl_seconds" doc:"Seconds that a session may last."`
+}
+
+// Net is about the connections of jobs whose policy allows hosts (sandbox.policy.net.allow).
+type Net struct {
+	Private                []string `yaml:"private" default:"none" doc:"Networks such as 10.1.2.0/24 whose addresses jobs may reach if net.allow allows the host. Others that are private, of this machine or reserved are always refused."`
+	MaxConnections         int      `yaml:"max_connections" doc:"Connections of all jobs of this node at once; further ones are refused. Each may take 256 KiB."`
+	MaxConnectionsPerToken int      `yaml:"max_connections_per_token" doc:"Connections of the jobs of one token at once."`
 }
 
 // SeccompOfEngine is the value of Sandbox.Seccomp for the engine's own profile.
@@ -231,6 +239,7 @@ func Default() Settings {
 			MaxQueuedAsyncMB:   1024,
 			ReservedExecs:      -1,
 			Sessions:           Sessions{Max: 100, MaxExecs: 8, MaxTTLSeconds: 24 * 3600},
+			Net:                Net{MaxConnections: 1024, MaxConnectionsPerToken: 256},
 			Seccomp:            "secbox",
 			ReadOnlyRootfs:     true,
 			InitVolume:         "secbox-sandbox-init",

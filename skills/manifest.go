@@ -57,15 +57,16 @@ type FSPermissions struct {
 	Write []string `json:"write"`
 }
 
-// NetPermissions allows only the mode "none".
+// NetPermissions are the network that the skill needs.
 type NetPermissions struct {
-	Mode string `json:"mode"`
+	Mode  string   `json:"mode"`            // policy.NetNone or policy.NetAllowlist
+	Allow []string `json:"allow,omitempty"` // hosts; none: those of the settings
 }
 
 // Layer returns the manifest as a layer of the policy of its execs.
 func (m *Manifest) Layer() policy.Layer {
 	l := policy.Layer{
-		NetMode: &m.Permissions.Net.Mode, Limits: m.Limits,
+		NetMode: &m.Permissions.Net.Mode, NetAllow: m.Permissions.Net.Allow, Limits: m.Limits,
 		FSRead: append([]string{}, m.Permissions.FS.Read...), FSWrite: append([]string{}, m.Permissions.FS.Write...),
 	}
 	if m.Runtime.Image != "" {

@@ -99,8 +99,11 @@ func TestEveryConstraintOfTheSchema(t *testing.T) {
 		{"/permissions/fs/write", `["artifacts/**", "inputs/**"]`, "/permissions/fs/write/1", `must be one of "work/**", "artifacts/**"`},
 		{"/permissions/fs/write", `["artifacts/**", "artifacts/**"]`, "", "must not hold the same item twice"},
 		{"/permissions/net", `"none"`, "", "must be an object"},
-		{"/permissions/net/mode", `"bridge"`, "", `must be "none"`},
-		{"/permissions/net/hosts", `[]`, "", "is not known; there is only mode"},
+		{"/permissions/net/mode", `"bridge"`, "", `must be one of "none", "allowlist"`},
+		{"/permissions/net/hosts", `[]`, "", "is not known; there is allow and mode"},
+		{"/permissions/net/allow", `"a.example.org"`, "", "must be a list"},
+		{"/permissions/net/allow", `["*"]`, "", "is neither a host name nor an address"},
+		{"/permissions/net/allow", `["a.example.org", "a.example.org"]`, "", "must not hold the same item twice"},
 		{"/limits", `[]`, "", "must be an object"},
 		{"/limits/timeout", `1`, "", "is not known; there is cpu_cores, kill_grace_ms, max_artifacts_bytes_total,"},
 	}
@@ -233,7 +236,7 @@ func TestLimitsMatchThePolicy(t *testing.T) {
 	node, _ := schema.At(doc, []string{"properties", "limits", "properties"})
 	limits := node.(map[string]any)
 	elsewhere := map[string]bool{
-		policy.FieldNetMode: true, policy.FieldImage: true, policy.FieldFSRead: true, policy.FieldFSWrite: true, policy.FieldRuntime: true,
+		policy.FieldNetMode: true, policy.FieldNetAllow: true, policy.FieldImage: true, policy.FieldFSRead: true, policy.FieldFSWrite: true, policy.FieldRuntime: true,
 	}
 	fields := policy.Describe()
 	for _, field := range fields {

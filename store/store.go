@@ -34,6 +34,7 @@ type Database interface {
 	Jobs() jobs.Store
 	Nodes() nodes.Store
 	Samples() samples.Store
+	Connections() audit.Connections
 	Webhooks() webhooks.Store
 	Carrier() jobs.Carrier // nil: the database is for one node
 	Tokens() tokens.Store

@@ -41,7 +41,8 @@ func (t *TaskRef) Into(taskID, conversationID *string, refuse func(field, format
 type PolicyOverrides struct {
 	policy.Layer
 	Net struct {
-		Mode *string `json:"mode,omitempty"`
+		Mode  *string  `json:"mode,omitempty"`
+		Allow []string `json:"allow,omitzero"`
 	} `json:"net,omitzero"`
 	FS struct {
 		Read  []string `json:"read,omitzero"`

@@ -76,6 +76,27 @@ func (e CallbackState) Valid() bool {
 	}
 }
 
+// Defines values for ConnectionProtocol.
+const (
+	Connect ConnectionProtocol = "connect"
+	HTTP    ConnectionProtocol = "http"
+	Socks5  ConnectionProtocol = "socks5"
+)
+
+// Valid indicates whether the value is a known member of the ConnectionProtocol enum.
+func (e ConnectionProtocol) Valid() bool {
+	switch e {
+	case Connect:
+		return true
+	case HTTP:
+		return true
+	case Socks5:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DSSEEnvelopePayloadType.
 const (
 	ApplicationVndInTotoJSON DSSEEnvelopePayloadType = "application/vnd.in-toto+json"
@@ -770,6 +791,101 @@ type ConnectedRunner struct {
 	NodeID string `json:"node_id"`
 }
 
+// Connection A connection that a process of an exec asked for.
+type Connection struct {
+	// Address The address that was dialed; empty if none was.
+	//
+	// Example: 93.184.215.14
+	Address string `json:"address"`
+
+	// Allowed The connection was made, or could not be made for a reason other than the policy.
+	//
+	// Example: true
+	Allowed bool `json:"allowed"`
+
+	// BytesIn Bytes from the host to the exec.
+	//
+	// Example: 2264
+	BytesIn int64 `json:"bytes_in"`
+
+	// BytesOut Bytes from the exec to the host.
+	//
+	// Example: 524
+	BytesOut int64 `json:"bytes_out"`
+
+	// Detail A sentence about the end; empty for closed.
+	//
+	// Example:
+	Detail string `json:"detail"`
+
+	// End Why it ended; empty while it is open. `closed` by either side, `idle` for `net.idle_ms`, `max_bytes`, with the exec (`exec_ended`), it `failed` or
+	// could not be made, its node was `lost`; or refused: `not_allowed` by `net.allow`, an `address` that no job may reach, a name that is `unresolved` or
+	// is no `name`, a `protocol` that is not supported, a `mismatch` of the host that the connection's content names, a `limit`.
+	//
+	//
+	// Example: closed
+	End audit.ConnEnd `json:"end"`
+
+	// EndedAt When it ended; null while it is open.
+	//
+	// Example: 2026-11-30T19:10:25Z
+	EndedAt *visible.Timestamp `json:"ended_at"`
+
+	// ExecID The exec.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	ExecID string `json:"exec_id"`
+
+	// Host The name or address that was asked for, at most 253 bytes.
+	//
+	// Example: api.example.org
+	Host string `json:"host"`
+
+	// Port The port that was asked for.
+	//
+	// Example: 443
+	Port int64 `json:"port"`
+
+	// Protocol How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5.
+	//
+	// Example: connect
+	Protocol ConnectionProtocol `json:"protocol"`
+
+	// Rule The entry of `net.allow` that allows the host; empty if none does.
+	//
+	// Example: api.example.org
+	Rule string `json:"rule"`
+
+	// Secrets The names of the secrets that were added to its requests.
+	Secrets []string `json:"secrets"`
+
+	// Seq The place among the exec's connections, from 1.
+	//
+	// Example: 1
+	Seq int64 `json:"seq"`
+
+	// StartedAt When it was asked for.
+	//
+	// Example: 2026-11-30T19:10:24Z
+	StartedAt visible.Timestamp `json:"started_at"`
+}
+
+// ConnectionProtocol How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5.
+//
+// Example: connect
+type ConnectionProtocol string
+
+// ConnectionPage A page of an exec's connections.
+type ConnectionPage struct {
+	// Items The connections, in the order in which they were asked for.
+	Items []Connection `json:"items"`
+
+	// NextAfter The `after` of the next page; absent on the last page.
+	//
+	// Example: 100
+	NextAfter *int64 `json:"next_after,omitempty"`
+}
+
 // DSSEEnvelope A DSSE envelope.
 type DSSEEnvelope struct {
 	// PayloadType The type of the payload.
@@ -1278,6 +1394,36 @@ type ExecRecord struct {
 	// Example: 4104192
 	MaxRSSBytes *int64 `json:"max_rss_bytes"`
 
+	// NetBytesIn Bytes that the connections have carried from their hosts.
+	//
+	// Example: 0
+	NetBytesIn int64 `json:"net_bytes_in"`
+
+	// NetBytesOut Bytes that the connections have carried to their hosts.
+	//
+	// Example: 0
+	NetBytesOut int64 `json:"net_bytes_out"`
+
+	// NetConnections How many connections the command has asked for; 0 until the exec has ended, as the other net_ fields.
+	//
+	// Example: 0
+	NetConnections int64 `json:"net_connections"`
+
+	// NetDenied How many of them were refused.
+	//
+	// Example: 0
+	NetDenied int64 `json:"net_denied"`
+
+	// NetDigest The SHA-256 of the rows of the connections, as `audit verify` compares it; empty if there are none.
+	//
+	// Example:
+	NetDigest string `json:"net_digest"`
+
+	// NetMarks The first eight digits of the SHA-256 of each of these rows, in their order.
+	//
+	// Example:
+	NetMarks string `json:"net_marks"`
+
 	// NodeID The core-api process that ran it.
 	//
 	// Example: node-1
@@ -1484,7 +1630,7 @@ type ExecRequest struct {
 	// separate directory, such as `t1/main.py`, or a separate project.
 	Inputs []InputFile `json:"inputs,omitempty"`
 
-	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The modes and lists may also be nested: `{"net": {"mode":
 	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
@@ -2344,7 +2490,7 @@ type InvokeRequest struct {
 	// Example: {"script":"echo hi"}
 	Inputs json.RawMessage `json:"inputs,omitempty"`
 
-	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The modes and lists may also be nested: `{"net": {"mode":
 	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
@@ -2520,7 +2666,7 @@ type OwnImageList struct {
 // PolicyField One field of a policy.
 type PolicyField = json.RawMessage
 
-// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The modes and lists may also be nested: `{"net": {"mode":
 // "none"}}`; giving both is refused.
 type PolicyOverrides = decode.PolicyOverrides
 
@@ -2533,8 +2679,11 @@ type PolicyOverridesFS struct {
 	Write *[]string `json:"write,omitempty"`
 }
 
-// PolicyOverridesNet The nested spelling of `net.mode`.
+// PolicyOverridesNet The nested spelling of `net.mode` and `net.allow`.
 type PolicyOverridesNet struct {
+	// Allow The same as `net.allow`.
+	Allow *[]string `json:"allow,omitempty"`
+
 	// Mode The same as `net.mode`.
 	//
 	// Example: none
@@ -2553,7 +2702,7 @@ type PolicyResolveRequest struct {
 	// Example: secbox-sandbox:latest
 	Image string `json:"image,omitempty"`
 
-	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The modes and lists may also be nested: `{"net": {"mode":
 	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
@@ -3177,7 +3326,7 @@ type SessionRequest struct {
 	// Example: analysis
 	Name string `json:"name,omitempty"`
 
-	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The modes and lists may also be nested: `{"net": {"mode":
 	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
@@ -4480,6 +4629,15 @@ type GetCastParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// ListConnectionsParams defines parameters for ListConnections.
+type ListConnectionsParams struct {
+	// After The `seq` of the last item of the page before.
+	After *string `form:"after,omitempty" json:"after,omitempty"`
+
+	// Limit The maximum number of items; the default is 50.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // GetExecEventsParams defines parameters for GetExecEvents.
 type GetExecEventsParams struct {
 	// LastEventID The `id` of the last event that the client has; without it, the stream begins with the first byte of output.
@@ -5158,6 +5316,9 @@ type ServerInterface interface {
 	// GetComparison Compare a replay with its first exec
 	// (GET /sandbox/execs/{exec_id}/comparison)
 	GetComparison(ctx echo.Context, execID ExecID) error
+	// ListConnections The connections that an exec asked for, allowed or not
+	// (GET /sandbox/execs/{exec_id}/connections)
+	ListConnections(ctx echo.Context, execID ExecID, params ListConnectionsParams) error
 	// GetExecEvents Follow an exec: server-sent events of its status, its output and its end
 	// (GET /sandbox/execs/{exec_id}/events)
 	GetExecEvents(ctx echo.Context, execID ExecID, params GetExecEventsParams) error
@@ -6482,6 +6643,38 @@ func (w *ServerInterfaceWrapper) GetComparison(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetComparison(ctx, execID)
+	return err
+}
+
+// ListConnections converts echo context to params.
+func (w *ServerInterfaceWrapper) ListConnections(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListConnectionsParams
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", ctx.QueryParams(), &params.After, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter after: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListConnections(ctx, execID, params)
 	return err
 }
 
@@ -9070,6 +9263,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/cancel", wrapper.CancelExec, options.OperationMiddlewares["cancelExec"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/cast", wrapper.GetCast, options.OperationMiddlewares["getCast"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/comparison", wrapper.GetComparison, options.OperationMiddlewares["getComparison"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/connections", wrapper.ListConnections, options.OperationMiddlewares["listConnections"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/events", wrapper.GetExecEvents, options.OperationMiddlewares["getExecEvents"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/inputs", wrapper.ListInputs, options.OperationMiddlewares["listInputs"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/inputs/:path", wrapper.DownloadInput, options.OperationMiddlewares["downloadInput"]...)
@@ -10028,6 +10222,29 @@ type GetComparisonResponseObject interface {
 type GetComparison200JSONResponse Comparison
 
 func (response GetComparison200JSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListConnectionsRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+	Params ListConnectionsParams
+}
+
+type ListConnectionsResponseObject interface {
+	VisitListConnectionsResponse(w http.ResponseWriter) error
+}
+
+type ListConnections200JSONResponse ConnectionPage
+
+func (response ListConnections200JSONResponse) VisitListConnectionsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -12185,6 +12402,9 @@ type StrictServerInterface interface {
 	// GetComparison Compare a replay with its first exec
 	// (GET /sandbox/execs/{exec_id}/comparison)
 	GetComparison(ctx context.Context, request GetComparisonRequestObject) (GetComparisonResponseObject, error)
+	// ListConnections The connections that an exec asked for, allowed or not
+	// (GET /sandbox/execs/{exec_id}/connections)
+	ListConnections(ctx context.Context, request ListConnectionsRequestObject) (ListConnectionsResponseObject, error)
 	// GetExecEvents Follow an exec: server-sent events of its status, its output and its end
 	// (GET /sandbox/execs/{exec_id}/events)
 	GetExecEvents(ctx context.Context, request GetExecEventsRequestObject) (GetExecEventsResponseObject, error)
@@ -13314,6 +13534,32 @@ func (sh *strictHandler) GetComparison(ctx echo.Context, execID ExecID) error {
 		return err
 	} else if validResponse, ok := response.(GetComparisonResponseObject); ok {
 		return validResponse.VisitGetComparisonResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListConnections operation middleware
+func (sh *strictHandler) ListConnections(ctx echo.Context, execID ExecID, params ListConnectionsParams) error {
+	var request ListConnectionsRequestObject
+
+	request.ExecID = execID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListConnections(ctx.Request().Context(), request.(ListConnectionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListConnections")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListConnectionsResponseObject); ok {
+		return validResponse.VisitListConnectionsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

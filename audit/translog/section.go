@@ -170,6 +170,9 @@ func (s Section) page(ctx context.Context, from, end int64) (SectionPage, error)
 				d := verify.Document{Seq: e.Seq, Index: e.Index, Salt: e.Salt, Event: e.document()}
 				subject.Documents = append(subject.Documents, d)
 			}
+			if err := s.log.addTraffic(ctx, &subject); err != nil {
+				return SectionPage{}, err
+			}
 			page.Differences = append(page.Differences, verify.CompareExec(subject)...)
 		}
 	}

@@ -83,6 +83,9 @@ func (l Log) Standing(ctx context.Context, row audit.Record) (Standing, error) {
 	} else if l.Cosigner != nil {
 		s.Witnesses = l.Cosigner.witnessed(s.Index)
 	}
+	if err := l.addTraffic(ctx, &subject); err != nil {
+		return Standing{}, err
+	}
 	s.Differences = append(s.Differences, verify.CompareExec(subject)...)
 	return s, nil
 }

@@ -47,6 +47,9 @@ type Store interface {
 	// History returns the events of an exec with their entries, oldest first.
 	History(ctx context.Context, execID string) ([]Event, error)
 
+	// Traffic sums up the rows of an exec's connections.
+	Traffic(ctx context.Context, execID string) (audit.Traffic, error)
+
 	// AdminEvent returns an administrative event with its entry; fault.UnknownEvent if there is
 	// none.
 	AdminEvent(ctx context.Context, seq int64) (Event, error)

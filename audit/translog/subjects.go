@@ -49,7 +49,7 @@ func (l Log) execSubjects(ctx context.Context, after string, each func(verify.Su
 	if page.Next == "" {
 		next = adminPlace(math.MinInt64)
 	}
-	return next, page.each(err, each)
+	return next, l.each(ctx, page, err, each)
 }
 
 func (l Log) adminSubjects(ctx context.Context, from int64, each func(verify.Subject) error) (next string, err error) {
@@ -57,7 +57,7 @@ func (l Log) adminSubjects(ctx context.Context, from int64, each func(verify.Sub
 	if page.NextSeq != math.MinInt64 {
 		next = adminPlace(page.NextSeq)
 	}
-	return next, page.each(err, each)
+	return next, l.each(ctx, page, err, each)
 }
 
 func adminPlace(from int64) string { return fmt.Sprintf("%s:%d", Admin, from) }
@@ -71,11 +71,11 @@ func (l Log) subjectsFrom(ctx context.Context, index int64, each func(verify.Sub
 	if page.NextIndex < state.Size {
 		next = verify.From(page.NextIndex)
 	}
-	return next, page.each(err, each)
+	return next, l.each(ctx, page, err, each)
 }
 
 // each calls each for the subjects of a page, unless the page could not be read.
-func (p EventPage) each(err error, each func(verify.Subject) error) error {
+func (l Log) each(ctx context.Context, p EventPage, err error, each func(verify.Subject) error) error {
 	if err != nil {
 		return err
 	}
@@ -85,6 +85,9 @@ func (p EventPage) each(err error, each func(verify.Subject) error) error {
 		s.Documents = make([]verify.Document, len(x.Events))
 		for i, e := range x.Events {
 			s.Documents[i] = p.evidence(e, now)
+		}
+		if err := l.addTraffic(ctx, &s); err != nil {
+			return err
 		}
 		if err := each(s); err != nil {
 			return err
@@ -97,6 +100,14 @@ func (p EventPage) each(err error, each func(verify.Subject) error) error {
 		}
 	}
 	return nil
+}
+
+// addTraffic sums up the connections of an ended exec whose row has a digest of them.
+func (l Log) addTraffic(ctx context.Context, s *verify.Subject) (err error) {
+	if s.Row != nil && s.Row.Status.Final() && s.Row.NetDigest != "" {
+		s.Traffic, err = l.Store.Traffic(ctx, s.Key)
+	}
+	return err
 }
 
 // adminKey returns a key that is in the order of seq. A negative seq is no event's that this

@@ -77,20 +77,25 @@ type Input struct {
 
 // Policy are limits that a request asks for. Zero values ask for nothing.
 type Policy struct {
-	TimeoutMS      int64    `json:"timeout_ms,omitempty"`
-	KillGraceMS    int64    `json:"kill_grace_ms,omitempty"`
-	MaxStdoutBytes int64    `json:"max_stdout_bytes,omitempty"`
-	MaxStderrBytes int64    `json:"max_stderr_bytes,omitempty"`
-	ArtifactsBytes int64    `json:"max_artifacts_bytes_total,omitempty"`
-	MemoryMB       int64    `json:"memory_mb,omitempty"`
-	CPUCores       float64  `json:"cpu_cores,omitempty"`
-	PIDs           int64    `json:"pids,omitempty"`
-	TmpMB          int64    `json:"tmp_mb,omitempty"`
-	ShmMB          int64    `json:"shm_mb,omitempty"`
-	Image          string   `json:"image,omitempty"`
-	NetMode        string   `json:"net.mode,omitempty"`
-	FSRead         []string `json:"fs.read,omitempty"`
-	FSWrite        []string `json:"fs.write,omitempty"`
+	TimeoutMS         int64    `json:"timeout_ms,omitempty"`
+	KillGraceMS       int64    `json:"kill_grace_ms,omitempty"`
+	MaxStdoutBytes    int64    `json:"max_stdout_bytes,omitempty"`
+	MaxStderrBytes    int64    `json:"max_stderr_bytes,omitempty"`
+	ArtifactsBytes    int64    `json:"max_artifacts_bytes_total,omitempty"`
+	MemoryMB          int64    `json:"memory_mb,omitempty"`
+	CPUCores          float64  `json:"cpu_cores,omitempty"`
+	PIDs              int64    `json:"pids,omitempty"`
+	TmpMB             int64    `json:"tmp_mb,omitempty"`
+	ShmMB             int64    `json:"shm_mb,omitempty"`
+	Image             string   `json:"image,omitempty"`
+	NetMode           string   `json:"net.mode,omitempty"`
+	NetAllow          []string `json:"net.allow,omitempty"`
+	NetMaxBytes       int64    `json:"net.max_bytes,omitempty"`
+	NetConnections    int64    `json:"net.connections,omitempty"`
+	NetMaxConnections int64    `json:"net.max_connections,omitempty"`
+	NetIdleMS         int64    `json:"net.idle_ms,omitempty"`
+	FSRead            []string `json:"fs.read,omitempty"`
+	FSWrite           []string `json:"fs.write,omitempty"`
 }
 
 // TaskRef is the caller's own reference to an exec.

@@ -57,6 +57,7 @@ type command struct {
 	killed  bool          // for the reader of frames only
 	over    chan struct{} // closed when it has ended
 	passed  [2]int64      // bytes of its outputs
+	network *network      // nil: it has none
 }
 
 // serveMany says hello and serves until the lease ends; it returns init's exit code.
@@ -101,11 +102,12 @@ func (m *multiServer) write(frame []byte) error {
 	return err
 }
 
-func (m *multiServer) send(t initproto.Type, id uint32, payload []byte) {
+func (m *multiServer) send(t initproto.Type, id uint32, payload []byte) error {
 	m.sending.Lock()
 	defer m.sending.Unlock()
 	m.buf = initproto.AppendID(m.buf[:0], t, id, payload)
-	_, _ = m.w.Write(m.buf) // an error means that the lease ends, too
+	_, err := m.w.Write(m.buf)
+	return err // it means that the lease ends, too
 }
 
 // handleFrame handles one frame and never waits; false when it violates the protocol.
@@ -119,7 +121,7 @@ func (m *multiServer) handleFrame(t initproto.Type, id uint32, payload []byte) b
 			return false
 		}
 		if running >= initproto.MaxCommands {
-			m.send(initproto.TypeBusy, id, nil)
+			_ = m.send(initproto.TypeBusy, id, nil)
 			return true
 		}
 		m.start(id, spec)
@@ -129,6 +131,11 @@ func (m *multiServer) handleFrame(t initproto.Type, id uint32, payload []byte) b
 		return true // sent before the exit was received
 	}
 	switch t {
+	case initproto.TypeNetwork:
+		if c.network == nil {
+			return false
+		}
+		c.network.wire.Push(payload)
 	case initproto.TypeStdin:
 		return c.put(initproto.Append(nil, t, payload))
 	case initproto.TypeStdinEnd:
@@ -177,6 +184,16 @@ func (m *multiServer) start(id uint32, spec initproto.Job) {
 	for range initproto.OutputWindow {
 		c.grants <- struct{}{}
 	}
+	var refused *initproto.Exit
+	if spec.Network {
+		way, err := openNetwork(func(chunk []byte) error { return m.send(initproto.TypeNetwork, id, chunk) })
+		if err != nil {
+			exit := worker.Refusal(err)
+			refused = &exit
+		} else {
+			c.network, c.spec.Env = way, way.withProxy(spec.Env)
+		}
+	}
 	m.mu.Lock()
 	m.commands[id] = c
 	watch := spec.ReportUnlinked && !m.watching
@@ -193,7 +210,14 @@ func (m *multiServer) start(id uint32, spec initproto.Job) {
 	}
 	go func() {
 		before := m.counters()
-		exit := m.run(c)
+		var exit initproto.Exit
+		if refused != nil {
+			exit = *refused
+		} else {
+			c.network.begin()
+			exit = m.run(c)
+		}
+		c.network.close()
 		counted := m.counters().since(before)
 		exit.OOMKills, exit.PIDsMax = counted.oomKills, counted.pidsMax
 		m.mu.Lock()
@@ -367,14 +391,14 @@ func (m *multiServer) pass(c *command, w *workerProcess) (initproto.Exit, error)
 			c.blocked.Store(true)
 			<-c.grants
 			c.blocked.Store(false)
-			m.send(t, c.id, payload)
+			_ = m.send(t, c.id, payload)
 			if t == initproto.TypeStdout {
 				c.passed[0] += int64(len(payload))
 			} else {
 				c.passed[1] += int64(len(payload))
 			}
 		case initproto.TypeCredit:
-			m.send(t, c.id, nil)
+			_ = m.send(t, c.id, nil)
 		case initproto.TypeExit:
 			return initproto.DecodeExit(payload)
 		default:

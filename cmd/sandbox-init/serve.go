@@ -52,6 +52,18 @@ func serve(in io.Reader, out io.Writer) int {
 	if spec.ReportUsage {
 		used = openMeters()
 	}
+	var way *network
+	if spec.Network {
+		way, err = openNetwork(func(chunk []byte) error { return l.Send(initproto.TypeNetwork, chunk) })
+		if err != nil {
+			if l.SendExit(worker.Refusal(err)) != nil {
+				return exitLease
+			}
+			return exitDone
+		}
+		way.begin()
+		spec.Env = way.withProxy(spec.Env)
+	}
 	j, err := worker.Start(spec, l, worker.Options{Alone: true, OfferToOOM: true})
 	if err != nil {
 		if l.SendExit(worker.Refusal(err)) != nil {
@@ -63,7 +75,7 @@ func serve(in io.Reader, out io.Writer) int {
 	// all processes.
 	var reported atomic.Bool
 	go func() {
-		code := handleFrames(j, frames)
+		code := handleFrames(j, way, frames)
 		if reported.Load() {
 			code = exitDone
 		}
@@ -86,6 +98,7 @@ func serve(in io.Reader, out io.Writer) int {
 		})
 	}
 	exit := j.Wait()
+	way.close()
 	reporting.stop()
 	counted := cgroup.read().since(before)
 	exit.OOMKills, exit.PIDsMax = counted.oomKills, counted.pidsMax
@@ -104,7 +117,7 @@ func serve(in io.Reader, out io.Writer) int {
 const lingering = 2 * time.Second
 
 // handleFrames handles frames while the job runs, and returns when the lease ends.
-func handleFrames(j *worker.Command, frames *initproto.Reader) int {
+func handleFrames(j *worker.Command, way *network, frames *initproto.Reader) int {
 	defer j.AbandonStdin()
 	for {
 		t, payload, err := frames.Next()
@@ -120,6 +133,11 @@ func handleFrames(j *worker.Command, frames *initproto.Reader) int {
 			j.EndStdin()
 		case initproto.TypeKill:
 			j.Kill()
+		case initproto.TypeNetwork:
+			if way == nil {
+				return exitProtocol
+			}
+			way.wire.Push(payload)
 		case initproto.TypeRehearse: // it may follow the job
 		default:
 			return exitProtocol

@@ -34,6 +34,7 @@ type ExecPage struct {
 	Replay    ExecReplays
 	Proof     ProofState
 	Callback  *webhooks.Delivery // nil: none
+	Network   []audit.Connection // the first ones
 	Holds     []retention.Hold   // that keep it, for those who may know of holds
 	MayHold   bool
 	Before    string // the exec before in the project; empty: none
@@ -63,6 +64,7 @@ func (p ExecPage) sections() []section {
 		{section{"stderr", "Standard error"}, p.streamShown("stderr")},
 		{section{"timeline", "Timeline"}, true},
 		{section{"resources", "Resources"}, ran && len(p.Limits) > 0},
+		{section{"connections", "Connections"}, len(p.Network) > 0},
 		{section{"webhook", "Webhook"}, p.Callback != nil},
 		{section{"comparison", "Comparison"}, p.Replay.Problem != "" || len(p.Replay.Points) > 0},
 		{section{"artifacts", "Artifacts"}, ran && p.Artifacts.hasContent()},

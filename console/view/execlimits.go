@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"secbox/audit"
 	"secbox/console/ui"
@@ -86,6 +87,10 @@ var limited = map[string]resource{
 	},
 	policy.FieldTmpMB: {name: "/tmp", most: mib},
 	policy.FieldShmMB: {name: "/dev/shm", most: mib},
+	policy.FieldNetMaxBytes: measured("Bytes over the network, each way", ui.Bytes, func(r audit.Record) int64 {
+		return max(r.NetBytesOut, r.NetBytesIn)
+	}),
+	policy.FieldNetMaxConnections: measured("Connections", ui.Count, func(r audit.Record) int64 { return r.NetConnections }),
 }
 
 func whole(text func(int64) string) func(float64) string {
@@ -110,7 +115,8 @@ func Limits(rec audit.Record) []Limit {
 	}
 	var out []Limit
 	for _, field := range policy.Describe() {
-		if field.Name == policy.FieldKillGraceMS || field.Name == policy.FieldTimeoutMS && rec.IsSession() { // no resource, or an exec's
+		if strings.HasPrefix(field.Name, "net.") && snapshot.Values.NetMode == policy.NetNone || field.Name == policy.FieldNetIdleMS ||
+			field.Name == policy.FieldNetConnections || field.Name == policy.FieldKillGraceMS || field.Name == policy.FieldTimeoutMS && rec.IsSession() { // no resource, or an exec's
 			continue
 		}
 		r, ok := limited[field.Name]

@@ -1,8 +1,8 @@
 // Package initproto is the protocol between core-api and the sandbox-init inside a container:
 // frames over init's standard input and output. It must not know what runs in the container.
 //
-//	core-api -> init:  rehearse*  (job  stdin* stdin-end  [kill] | serve …)
-//	init -> core-api:  hello  ready*  ((stdout | stderr | credit | unlinked | usage)*  exit | …)
+//	core-api -> init:  rehearse*  (job  stdin* stdin-end  network*  [kill] | serve …)
+//	init -> core-api:  hello  ready*  ((stdout | stderr | credit | unlinked | usage | network)*  exit | …)
 //
 // Closing the stream ends the lease: everything dies.
 //
@@ -58,6 +58,7 @@ const (
 	TypeStdin    Type = 'I' // a chunk of the job's standard input, at most MaxChunk bytes
 	TypeStdinEnd Type = 'E' // the job's standard input ends here; no payload
 	TypeKill     Type = 'K' // kill the job and report; no payload
+	TypeNetwork  Type = 'W' // bytes of the job's connections, at most MaxChunk, to either side: see Wire
 	TypeSignal   Type = 'N' // a signal for the process group of the main process: one byte, one of Signals; not for the init of an exec
 
 	TypeHello  Type = 'h' // Magic; exactly one, first
@@ -127,6 +128,11 @@ type Job struct {
 	// Argv.
 	CodeFile string `json:"code_file,omitempty"`
 
+	// Network requests a proxy on the container's loopback for the job's connections, which go to
+	// core-api in network frames. The first one, empty, comes before the job's output and says that
+	// there is one. Older inits run the job without.
+	Network bool `json:"network,omitempty"`
+
 	// CPUs is the number of processors for the variables that programs read it from; 0: none are
 	// set. Older inits set none.
 	CPUs int64 `json:"cpus,omitempty"`
@@ -190,20 +196,21 @@ const (
 
 // limits are the largest payloads, in bytes, of the types of frames that each direction has.
 var limits = [...]map[Type]int{
-	ToInit: {TypeRehearse: 0, TypeJob: MaxJob, TypeServe: 0, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0},
+	ToInit: {TypeRehearse: 0, TypeJob: MaxJob, TypeServe: 0, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0, TypeNetwork: MaxChunk},
 	FromInit: {
 		TypeHello: len(Magic), TypeReady: 0, TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit,
-		TypeUnlinked: MaxUnlinked, TypeUsage: MaxUsage,
+		TypeUnlinked: MaxUnlinked, TypeUsage: MaxUsage, TypeNetwork: MaxChunk,
 	},
 	ToWorker:   {TypeJob: MaxJob, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0, TypeSignal: 1},
 	FromWorker: {TypeHello: len(MagicWorker), TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit},
 	ToServe: {
 		TypeStart: idLen + MaxJob, TypeStdin: idLen + MaxChunk, TypeStdinEnd: idLen, TypeKill: idLen, TypeGrant: idLen,
-		TypeSignal: idLen + 1,
+		TypeSignal: idLen + 1, TypeNetwork: idLen + MaxChunk,
 	},
 	FromServe: {
 		TypeHello: len(MagicServe), TypeStdout: idLen + MaxChunk, TypeStderr: idLen + MaxChunk, TypeCredit: idLen, TypeBusy: idLen,
 		TypeExit: idLen + MaxExit, TypeUnlinked: idLen + MaxUnlinked, TypeUsage: idLen + MaxUsage,
+		TypeNetwork: idLen + MaxChunk,
 	},
 	ToTerminal: {TypeStdin: MaxChunk, TypeResize: resizeLen, TypeSignal: 1},
 }

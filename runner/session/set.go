@@ -6,6 +6,7 @@ package session
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"time"
 
@@ -91,6 +92,9 @@ type live struct {
 	leaving  sync.WaitGroup // uses of it
 	watch    watch
 	usage    *usage
+	// onConnection carries the connections of interpreters, which belong to the session; nil: they
+	// have no network.
+	onConnection func(context.Context, net.Conn)
 
 	// Guarded by Set.mu.
 	running  int // execs

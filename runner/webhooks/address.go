@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"secbox/fault"
+	"secbox/internal/publicip"
 )
 
 // MaxURL is the longest callback_url, in bytes.
@@ -144,45 +145,14 @@ func matches(pattern, name, port, scheme string) bool {
 	return name == host
 }
 
-// notPublic are the networks within 0.0.0.0/0 and 2000::/3 that are no addresses of the internet's
-// hosts (IANA's special-purpose registries). 6to4 and Teredo lead to any IPv4 address.
-var notPublic = func() (networks []netip.Prefix) {
-	for _, text := range []string{
-		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
-		"192.88.99.0/24", "192.168.0.0/16",
-		"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
-		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
-	} {
-		networks = append(networks, netip.MustParsePrefix(text))
-	}
-	return networks
-}()
-
-// publicV6 are all addresses of IPv6 that hosts of the internet have. Outside are loopback,
-// private, link-local and multicast addresses, addresses that are mapped from IPv4, and NAT64.
-var publicV6 = netip.MustParsePrefix("2000::/3")
-
 var errNotPublic = errors.New("the host has an address that is not public, and that the setting webhooks.allow_networks does not have")
 
 // dials returns nil if an address may be dialled.
 func (p Policy) dials(addr netip.Addr) error {
-	if addr.Zone() != "" {
-		return errNotPublic
+	if addr.Zone() == "" && publicip.In(p.Networks, addr) || publicip.Is(addr) {
+		return nil
 	}
-	for _, network := range p.Networks {
-		if network.Contains(addr) {
-			return nil
-		}
-	}
-	if !addr.IsValid() || addr.Is6() && !publicV6.Contains(addr) {
-		return errNotPublic
-	}
-	for _, network := range notPublic {
-		if network.Contains(addr) {
-			return errNotPublic
-		}
-	}
-	return nil
+	return errNotPublic
 }
 
 // control is net.Dialer.Control: it checks the address that the name resolved to, immediately

@@ -164,6 +164,7 @@ func (s *Sandbox) job(spec sandbox.ExecSpec, dir string, maxTimeout time.Duratio
 	return engine.Job{
 		Argv: argv, Env: env, Cwd: dir, Stdin: spec.Input(), Signals: spec.Signals, Timeout: timeout, Grace: policy.KillGrace(timeout),
 		MaxStdout: sandbox.OutputBound(spec.MaxStdout), MaxStderr: sandbox.OutputBound(spec.MaxStderr),
+		OnConnection: spec.OnConnection,
 	}
 }
 

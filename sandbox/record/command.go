@@ -7,6 +7,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/internal/traces"
+	"secbox/network"
 	"secbox/policy"
 	"secbox/runner/lifecycle"
 	"secbox/runner/output"
@@ -58,9 +59,25 @@ func (r *Recorder) run(caller context.Context, spec sandbox.ExecSpec, stdout, st
 	c.spec.Env = traced(c.spec.Env, traces.Of(ctx))
 	defer c.show()()
 	jobCtx, job := r.cfg.Tracer.Start(ctx, "job")
+	way := c.openNetwork()
 	res, err := c.Backend.ExecTo(jobCtx, c.spec, c.stdout.writer(), c.stderr.writer())
+	if way != nil {
+		way.Close().Set(&c.record)
+	}
 	job.Done(&err)
 	return c.end(ctx, res, err)
+}
+
+// openNetwork opens the way out of a command in a container, if the settings give commands one;
+// else nil.
+func (c *command) openNetwork() *network.Way {
+	v := c.snapshot.Values
+	if v.NetMode != policy.NetAllowlist || c.cfg.Network == nil || c.location.Limits == nil {
+		return nil
+	}
+	way := c.cfg.Network.Open(network.Exec{ID: c.record.ExecID, Token: c.record.RequestedBy, Allow: v.NetAllow, Limits: v.NetLimits})
+	c.spec.OnConnection = way.Serve
+	return way
 }
 
 // show lets others read the beginning of the output, in memory, until the returned function is

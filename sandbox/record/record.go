@@ -14,6 +14,7 @@ import (
 	"secbox/audit/hmackey"
 	"secbox/fault"
 	"secbox/internal/traces"
+	"secbox/network"
 	"secbox/policy"
 	"secbox/runner/lifecycle"
 	"secbox/runner/output"
@@ -33,6 +34,7 @@ type Config struct {
 	Logger   *slog.Logger
 	Observer lifecycle.Observer // may be nil
 	Tracer   *traces.Tracer     // may be nil
+	Network  *network.Network   // may be nil: no command has a network
 
 	// Enter is called with the location of a command before it begins, and leave when its row is
 	// closed: the workspace is in use in between. An error of Enter ends the command before it

@@ -145,7 +145,7 @@ func (r *report) unknownProperty(a *application, name string) {
 	case len(a.s.PatternProperties) > 0:
 	case known == 0:
 		hint = "the object must be empty"
-	case known <= 12:
+	case known <= 16:
 		hint = "there is " + listed(slices.Sorted(maps.Keys(a.s.Properties)))
 	}
 	r.add(append(slices.Clip(a.path), name), "is not known; %s", hint)

@@ -150,7 +150,7 @@ func (db *DB) Nodes() nodes.Store {
 		fn func(row.Run, func(string) ([]string, error)) error,
 	) error {
 		return db.inTx(ctx, func(run row.Run) error {
-			return fn(run, func(nodeID string) ([]string, error) { return loseOpen(ctx, run, nodeID, nil) })
+			return fn(run, func(nodeID string) ([]string, error) { return db.loseOpen(ctx, run, nodeID, nil) })
 		})
 	}}
 }
@@ -158,6 +158,11 @@ func (db *DB) Nodes() nodes.Store {
 // Samples returns the store of the nodes' numbers.
 func (db *DB) Samples() samples.Store {
 	return row.Samples{Database: db.statements(), Tx: db.inTx}
+}
+
+// Connections returns the store of the connections of execs.
+func (db *DB) Connections() audit.Connections {
+	return row.Connections{Database: db.statements(), Tx: db.inTx}
 }
 
 // Webhooks returns the store of webhooks.

@@ -155,10 +155,18 @@ func (s records) Close(ctx context.Context, r audit.Record) (audit.Status, error
 // LoseOpen implements audit.Store. The database's clock may be behind the one that wrote created_at
 // and started_at, and an exec must not end before its start.
 func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error) {
-	return loseOpen(ctx, s.Write, nodeID, except)
+	var lost []string
+	err := s.db.inTx(ctx, func(run row.Run) (err error) {
+		lost, err = s.db.loseOpen(ctx, run, nodeID, except)
+		return err
+	})
+	return lost, err
 }
 
-func loseOpen(ctx context.Context, run row.Run, nodeID string, except []string) ([]string, error) {
+func (db *DB) loseOpen(ctx context.Context, run row.Run, nodeID string, except []string) ([]string, error) {
+	if err := db.statements().LoseConnections(ctx, run, nodeID); err != nil {
+		return nil, err
+	}
 	if except == nil {
 		except = []string{}
 	}

@@ -175,6 +175,13 @@ func (db *DB) Samples() samples.Store {
 	}}
 }
 
+// Connections returns the store of the connections of execs.
+func (db *DB) Connections() audit.Connections {
+	return row.Connections{Database: db.statements(), Tx: func(ctx context.Context, fn func(row.Run) error) error {
+		return db.inTx(ctx, func(tx tx) error { return fn(tx.each) })
+	}}
+}
+
 // Webhooks returns the store of webhooks.
 func (db *DB) Webhooks() webhooks.Store { return row.Webhooks{Database: db.statements()} }
 

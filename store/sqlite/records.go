@@ -176,6 +176,9 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 }
 
 func (s records) loseOpen(ctx context.Context, tx tx, nodeID string, except []string) ([]string, error) {
+	if err := s.LoseConnections(ctx, tx.each, nodeID); err != nil {
+		return nil, err
+	}
 	lost, now := []string{}, s.db.clock()
 	open, err := row.All(ctx, tx.each, row.ScanRecord, row.SelectExecs+" WHERE node_id = $1 AND status IN ('queued', 'running')"+
 		" AND exec_id NOT IN (SELECT value FROM json_each($2)) ORDER BY created_at, exec_id", row.Text(nodeID),

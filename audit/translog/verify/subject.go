@@ -387,12 +387,32 @@ func compareExec(_ *run, s Subject, f *findings) {
 	if err != nil {
 		f.add(s.Key, "row", "what the events say", err.Error())
 	}
+	proven := true
 	for _, d := range differences {
 		f.add(s.Key, d.Column, d.Expected, d.Found)
+		proven = proven && d.Column != "net_digest"
 	}
 	if len(unproven) > 0 {
 		f.sum.ColumnsNewer++
 	}
+	if proven {
+		compareTraffic(s, f)
+	}
+}
+
+// maxChanged is how many changed connections of an exec are named.
+const maxChanged = 10
+
+// compareTraffic compares the connections' rows of an exec with the digest in its row.
+func compareTraffic(s Subject, f *findings) {
+	r := s.Row
+	if !r.Status.Final() || r.NetDigest == s.Traffic.Digest {
+		return
+	}
+	for _, place := range audit.ChangedRows(r.NetMarks, s.Traffic.Marks, maxChanged) {
+		f.add(s.Key, fmt.Sprintf("connection %d", place), "as it was recorded", "another row, or none")
+	}
+	f.add(s.Key, "connections", "rows with the digest "+r.NetDigest, "rows with the digest "+s.Traffic.Digest)
 }
 
 // reportUnseen reports the entries without a document.

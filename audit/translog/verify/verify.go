@@ -60,6 +60,7 @@ type Subject struct {
 	Row       *audit.Record // of an exec; nil: there is none
 	Documents []Document    // in the order of their seq
 	Cut       bool          // it has more documents
+	Traffic   audit.Traffic // the sums of the connections' rows of an ended exec whose row has a digest of them
 }
 
 // Document is a document of the log, such as an event.

@@ -24,6 +24,8 @@ type (
 		Row       *audit.Record `json:"row,omitempty"`
 		Documents wireDocuments `json:"documents"`
 		Cut       bool          `json:"cut,omitempty"`
+		NetDigest string        `json:"net_digest,omitempty"` // of the connections' rows
+		NetMarks  string        `json:"net_marks,omitempty"`
 		Next      *string       `json:"next,omitempty"` // only of the last line
 	}
 	wireDocument struct {
@@ -38,6 +40,7 @@ type (
 // AppendSubject appends the line of a subject.
 func AppendSubject(b []byte, s Subject) ([]byte, error) {
 	w := wireSubject{Source: s.Source, Key: s.Key, Row: s.Row, Cut: s.Cut, Documents: make(wireDocuments, len(s.Documents))}
+	w.NetDigest, w.NetMarks = s.Traffic.Digest, s.Traffic.Marks
 	for i, d := range s.Documents {
 		w.Documents[i] = wireDocument{Seq: d.Seq, Index: d.Index, Overdue: d.Overdue, Salt: d.Salt, Document: string(d.Canonical)}
 		if d.Event != nil {
@@ -100,7 +103,9 @@ func ReadSubjects(r io.Reader, each func(Subject) error) (next string, err error
 var errTooMany = fmt.Errorf("a page has more than %d subjects and documents", maxPage)
 
 func (w wireSubject) subject() (Subject, error) {
-	s := Subject{Source: w.Source, Key: w.Key, Row: w.Row, Cut: w.Cut}
+	s := Subject{
+		Source: w.Source, Key: w.Key, Row: w.Row, Cut: w.Cut, Traffic: audit.Traffic{Digest: w.NetDigest, Marks: w.NetMarks},
+	}
 	for _, d := range w.Documents {
 		document := Document{Seq: d.Seq, Index: max(-1, d.Index), Overdue: d.Overdue, Salt: d.Salt, Canonical: []byte(d.Document)}
 		if w.Source == SourceExec {

@@ -823,6 +823,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/sandbox/execs/{exec_id}/connections": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The connections that an exec asked for, allowed or not
+         * @description One item for each connection that a process of the exec asked the proxy in its container for, in the order in which they were asked for, with the
+         *     decision and the bytes that were carried. Of an exec, the first 1,000 have an item; `net_connections` and the other net_ fields of the record count all.
+         *     The bytes of a connection are known when it has ended. `audit verify` compares the items with `net_digest` of the record, which the transparency log has.
+         */
+        get: operations["listConnections"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sandbox/execs/{exec_id}/manifest": {
         parameters: {
             query?: never;
@@ -3085,15 +3107,20 @@ export interface components {
             conversation_id?: string;
         };
         /**
-         * @description Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+         * @description Values for this request instead of the defaults, up to the ceilings of the settings. The modes and lists may also be nested: `{"net": {"mode":
          *     "none"}}`; giving both is refused.
          */
         PolicyOverrides: {
             /**
-             * @description `none`: no network. No other value is supported.
+             * @description `none`: no network. `allowlist`: a proxy in the container, to the hosts of `net.allow`; only where the settings allow a host.
              * @example none
              */
             "net.mode"?: string;
+            /**
+             * @description The hosts that the command may reach: `api.example.org`, `*.example.org` (names below it), an address, each with a port such as `:8443` or
+             *     without one for 80 and 443. Only hosts that the layers before allow; without the list, all of those.
+             */
+            "net.allow"?: string[];
             net?: components["schemas"]["PolicyOverridesNet"];
             /**
              * Format: int64
@@ -3156,6 +3183,30 @@ export interface components {
              */
             shm_mb?: number;
             /**
+             * Format: int64
+             * @description Bytes that all connections of the command may carry each way.
+             * @example 1048576
+             */
+            "net.max_bytes"?: number;
+            /**
+             * Format: int64
+             * @description Connections at once.
+             * @example 16
+             */
+            "net.connections"?: number;
+            /**
+             * Format: int64
+             * @description Connections in all.
+             * @example 100
+             */
+            "net.max_connections"?: number;
+            /**
+             * Format: int64
+             * @description Milliseconds after which a connection without traffic is closed.
+             * @example 60000
+             */
+            "net.idle_ms"?: number;
+            /**
              * @description One of the images that the settings allow, or the name of an own image. The same as the request's `image`.
              * @example secbox-sandbox:latest
              */
@@ -3176,13 +3227,15 @@ export interface components {
             "fs.write"?: string[];
             fs?: components["schemas"]["PolicyOverridesFS"];
         };
-        /** @description The nested spelling of `net.mode`. */
+        /** @description The nested spelling of `net.mode` and `net.allow`. */
         PolicyOverridesNet: {
             /**
              * @description The same as `net.mode`.
              * @example none
              */
             mode?: string;
+            /** @description The same as `net.allow`. */
+            allow?: string[];
         };
         /** @description The nested spelling of `fs.read` and `fs.write`. */
         PolicyOverridesFS: {
@@ -3625,6 +3678,103 @@ export interface components {
              */
             detail: string;
         };
+        /** @description A page of an exec's connections. */
+        ConnectionPage: {
+            /** @description The connections, in the order in which they were asked for. */
+            items: components["schemas"]["Connection"][];
+            /**
+             * Format: int64
+             * @description The `after` of the next page; absent on the last page.
+             * @example 100
+             */
+            next_after?: number;
+        };
+        /** @description A connection that a process of an exec asked for. */
+        Connection: {
+            /**
+             * Format: uuid
+             * @description The exec.
+             * @example 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+             */
+            exec_id: string;
+            /**
+             * Format: int64
+             * @description The place among the exec's connections, from 1.
+             * @example 1
+             */
+            seq: number;
+            /**
+             * @description How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5.
+             * @example connect
+             * @enum {string}
+             */
+            protocol: "connect" | "http" | "socks5";
+            /**
+             * @description The name or address that was asked for, at most 253 bytes.
+             * @example api.example.org
+             */
+            host: string;
+            /**
+             * Format: int64
+             * @description The port that was asked for.
+             * @example 443
+             */
+            port: number;
+            /**
+             * @description The address that was dialed; empty if none was.
+             * @example 93.184.215.14
+             */
+            address: string;
+            /**
+             * @description The connection was made, or could not be made for a reason other than the policy.
+             * @example true
+             */
+            allowed: boolean;
+            /**
+             * @description The entry of `net.allow` that allows the host; empty if none does.
+             * @example api.example.org
+             */
+            rule: string;
+            /** @description The names of the secrets that were added to its requests. */
+            secrets: string[];
+            /**
+             * Format: int64
+             * @description Bytes from the exec to the host.
+             * @example 524
+             */
+            bytes_out: number;
+            /**
+             * Format: int64
+             * @description Bytes from the host to the exec.
+             * @example 2264
+             */
+            bytes_in: number;
+            /**
+             * Format: date-time
+             * @description When it was asked for.
+             * @example 2026-11-30T19:10:24Z
+             */
+            started_at: string;
+            /**
+             * Format: date-time
+             * @description When it ended; null while it is open.
+             * @example 2026-11-30T19:10:25Z
+             */
+            ended_at: string | null;
+            /**
+             * @description Why it ended; empty while it is open. `closed` by either side, `idle` for `net.idle_ms`, `max_bytes`, with the exec (`exec_ended`), it `failed` or
+             *     could not be made, its node was `lost`; or refused: `not_allowed` by `net.allow`, an `address` that no job may reach, a name that is `unresolved` or
+             *     is no `name`, a `protocol` that is not supported, a `mismatch` of the host that the connection's content names, a `limit`.
+             * @example closed
+             * @enum {string}
+             */
+            end: "" | "closed" | "idle" | "max_bytes" | "exec_ended" | "failed" | "lost" | "not_allowed" | "address" | "unresolved" | "name" | "protocol" | "mismatch" | "limit";
+            /**
+             * @description A sentence about the end; empty for closed.
+             * @example
+             */
+            detail: string;
+        };
         /** @description The audit record of an exec. */
         ExecRecord: {
             /**
@@ -3948,6 +4098,40 @@ export interface components {
              * @example
              */
             tty_record: string;
+            /**
+             * Format: int64
+             * @description How many connections the command has asked for; 0 until the exec has ended, as the other net_ fields.
+             * @example 0
+             */
+            net_connections: number;
+            /**
+             * Format: int64
+             * @description How many of them were refused.
+             * @example 0
+             */
+            net_denied: number;
+            /**
+             * Format: int64
+             * @description Bytes that the connections have carried to their hosts.
+             * @example 0
+             */
+            net_bytes_out: number;
+            /**
+             * Format: int64
+             * @description Bytes that the connections have carried from their hosts.
+             * @example 0
+             */
+            net_bytes_in: number;
+            /**
+             * @description The SHA-256 of the rows of the connections, as `audit verify` compares it; empty if there are none.
+             * @example
+             */
+            net_digest: string;
+            /**
+             * @description The first eight digits of the SHA-256 of each of these rows, in their order.
+             * @example
+             */
+            net_marks: string;
             /**
              * @description The request's Idempotency-Key; empty if there was none.
              * @example
@@ -4885,6 +5069,30 @@ export interface components {
              * @example 64
              */
             shm_mb?: number;
+            /**
+             * Format: int64
+             * @description Bytes that all connections may carry each way.
+             * @example 1048576
+             */
+            "net.max_bytes"?: number;
+            /**
+             * Format: int64
+             * @description Connections at once.
+             * @example 16
+             */
+            "net.connections"?: number;
+            /**
+             * Format: int64
+             * @description Connections in all.
+             * @example 100
+             */
+            "net.max_connections"?: number;
+            /**
+             * Format: int64
+             * @description Milliseconds after which a connection without traffic is closed.
+             * @example 60000
+             */
+            "net.idle_ms"?: number;
         };
         /** @description One file of a skill's folder. */
         SkillFile: {
@@ -10271,6 +10479,50 @@ export interface operations {
             410: components["responses"]["Removed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
+        };
+    };
+    listConnections: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The `seq` of the last item of the page before.
+                 * @example 100
+                 */
+                after?: number;
+                /**
+                 * @description The maximum number of items; the default is 50.
+                 * @example 20
+                 */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The exec's id, a UUID.
+                 * @example 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+                 */
+                exec_id: components["parameters"]["ExecID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The connections. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConnectionPage"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["UnknownExec"];
+            410: components["responses"]["Removed"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["DatabaseUnavailable"];
         };
     };
     getManifest: {

@@ -1,0 +1,103 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/hashicorp/yamux"
+
+	"secbox/engine/initproto"
+)
+
+// network is the way out of one job: a listener on the loopback whose connections go to core-api as
+// they are. core-api speaks the proxy protocols, decides and dials.
+type network struct {
+	listener net.Listener
+	send     func(chunk []byte) error
+	wire     *initproto.Wire
+	session  *yamux.Session
+	places   chan struct{} // taken by connections
+}
+
+// maxConnections is how many connections of a job are passed on at once. Further ones wait in the
+// kernel's queue.
+const maxConnections = 256
+
+// openNetwork listens. The caller must call begin and close.
+func openNetwork(send func(chunk []byte) error) (*network, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("the network's proxy: %w", err)
+	}
+	n := &network{
+		listener: listener, send: send, wire: initproto.NewWire(send), places: make(chan struct{}, maxConnections),
+	}
+	n.session, err = yamux.Client(n.wire, initproto.Mux())
+	return n, err
+}
+
+// begin tells core-api that the job has a proxy, and accepts connections.
+func (n *network) begin() {
+	if n != nil {
+		_ = n.send(nil)
+		go n.accept()
+	}
+}
+
+// withProxy returns an environment in which programs find the proxy, unless it says otherwise.
+func (n *network) withProxy(env []string) []string {
+	return append(initproto.ProxyEnv(n.listener.Addr().String()), env...)
+}
+
+func (n *network) accept() {
+	for {
+		n.places <- struct{}{}
+		conn, err := n.listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer func() { <-n.places }()
+			n.pass(conn.(*net.TCPConn))
+		}()
+	}
+}
+
+// pass passes a connection on until both sides are done, or one fails.
+func (n *network) pass(conn *net.TCPConn) {
+	defer conn.Close()
+	stream, err := n.session.OpenStream()
+	if err != nil {
+		return
+	}
+	defer stream.Close()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_, err := io.CopyBuffer(onlyWriter{stream}, onlyReader{conn}, make([]byte, initproto.MaxWrite))
+		if err != nil { // the other direction cannot notice
+			_ = conn.Close()
+		}
+		_ = stream.Close()
+	}()
+	_, err = io.CopyBuffer(onlyWriter{conn}, onlyReader{stream}, make([]byte, initproto.MaxWrite))
+	if err != nil || conn.CloseWrite() != nil {
+		_ = conn.Close()
+	}
+	<-sent
+}
+
+// onlyWriter hides other methods of a connection, so that io.CopyBuffer uses its buffer.
+type onlyWriter struct{ io.Writer }
+
+// close ends all connections.
+func (n *network) close() {
+	if n == nil {
+		return
+	}
+	_ = n.listener.Close()
+	_ = n.session.Close()
+}

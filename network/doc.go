@@ -1,0 +1,18 @@
+// Package network carries the connections of jobs whose policy lets them reach some hosts. A
+// container has no network: sandbox-init passes on what arrives at a port of its loopback, as frames
+// of the container's lease. This package speaks the proxy protocols with the job, decides by name,
+// port and address, dials, and puts each connection on record.
+//
+// Read it in this order:
+//
+//	network.go  what all execs share: limits, the refused addresses
+//	way.go      the way out of one exec: its limits, its connections
+//	dial.go     a connection: decided, on record, dialed
+//	address.go  the addresses that no job may reach
+//	http.go     the HTTP proxy
+//	socks.go    SOCKS5
+//	tunnel.go   what goes through a tunnel, and must name the host that was asked for
+//	recorder.go writes the rows
+//
+// It must not know containers or engines: it gets a net.Conn for each connection of a job.
+package network

@@ -1,0 +1,89 @@
+package network
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"secbox/audit"
+)
+
+// Config configures a Network. All fields are required unless they say otherwise.
+type Config struct {
+	Store audit.Connections
+	// Private are networks whose addresses jobs may reach although they are private, of this
+	// machine, or otherwise refused.
+	Private []netip.Prefix
+	// Lookup resolves a name; nil: the system's resolver. Dial dials a checked address; nil: a
+	// net.Dialer.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+	Dial   func(ctx context.Context, address netip.AddrPort) (net.Conn, error)
+	// Connections bounds the connections of all execs at once, and PerToken those of one token.
+	Connections, PerToken int
+	Now                   func() time.Time
+	Logger                *slog.Logger
+}
+
+// Network carries the connections of all execs of a node. It is safe for concurrent use.
+type Network struct {
+	cfg Config
+	own ownAddresses
+
+	mu     sync.Mutex
+	open   int
+	tokens map[string]int
+}
+
+// New makes a Network.
+func New(cfg Config) *Network {
+	if cfg.Lookup == nil {
+		cfg.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
+			if strings.Contains(name, ".") {
+				name += "." // without the search list
+			}
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		}
+	}
+	if cfg.Dial == nil {
+		var d net.Dialer
+		cfg.Dial = func(ctx context.Context, address netip.AddrPort) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", address.String())
+		}
+	}
+	return &Network{cfg: cfg, tokens: map[string]int{}}
+}
+
+// enter takes a place for a connection of a token, or says which limit is reached.
+func (n *Network) enter(token string) (limit string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.open >= n.cfg.Connections:
+		return "this node carries as many connections as it may (the setting sandbox.net.max_connections raises it)"
+	case n.tokens[token] >= n.cfg.PerToken:
+		return "the execs of this token have as many connections as they may (the setting sandbox.net.max_connections_per_token raises it)"
+	}
+	n.open++
+	n.tokens[token]++
+	return ""
+}
+
+func (n *Network) leave(token string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.open--
+	if n.tokens[token]--; n.tokens[token] == 0 {
+		delete(n.tokens, token)
+	}
+}
+
+// Count returns how many connections are open.
+func (n *Network) Count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.open
+}

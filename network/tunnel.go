@@ -1,0 +1,214 @@
+package network
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"secbox/audit"
+)
+
+// tunnel carries bytes both ways until both sides are done, or one fails. What the job sends first
+// must not name another host than the tunnel's; the host may send first.
+func (w *Way) tunnel(c *clientConn, l *link) {
+	var spared atomic.Bool
+	back := make(chan int64, 1)
+	go func() {
+		n, err := copyBytes(c, l)
+		if spared.Load() && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			back <- 0
+			return
+		}
+		if err != nil {
+			abort(c.Conn)
+		} else {
+			closeWrite(c.Conn)
+		}
+		back <- n
+	}()
+	l.mu.Lock()
+	asked := target{port: uint16(l.row.Port)}
+	asked, _ = parseTarget(l.row.Host, asked.port)
+	l.mu.Unlock()
+	kind, refused := w.look(c, asked)
+	switch {
+	case refused != nil:
+		if kind == contentTLS {
+			_, _ = c.Conn.Write(alertAccessDenied)
+		}
+		l.finish(refused.end, refused.sentence)
+		abort(c.Conn)
+	case kind == contentHTTP:
+		spared.Store(true)
+		_ = l.SetReadDeadline(time.Unix(1, 0))
+		if <-back != 0 {
+			return // the host has sent something that no request has asked for
+		}
+		_ = l.SetReadDeadline(time.Time{})
+		inner := &clientConn{Conn: c.Conn, r: c.r, target: &asked, spare: &atomic.Pointer[link]{}}
+		inner.spare.Store(l)
+		w.serveHTTP(inner)
+		return
+	default:
+		if _, err := copyBytes(l, c); err != nil {
+			_ = l.Close()
+		} else {
+			_ = l.CloseWrite()
+		}
+	}
+	<-back
+}
+
+// closeWrite ends one direction of a connection of the job, whose Close does just that.
+func closeWrite(conn net.Conn) {
+	for {
+		c, wrapped := conn.(*clientConn)
+		if !wrapped {
+			_ = conn.Close()
+			return
+		}
+		conn = c.Conn
+	}
+}
+
+// copyBytes copies until the end of from.
+func copyBytes(to io.Writer, from io.Reader) (int64, error) {
+	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 32<<10))
+}
+
+// content is what a job sends first in a tunnel.
+type content int
+
+const (
+	contentOther content = iota
+	contentTLS
+	contentHTTP
+)
+
+// look waits for the first bytes of the job and checks what can be checked, without taking bytes
+// from c.
+func (w *Way) look(c *clientConn, asked target) (content, *refusal) {
+	first, err := c.r.Peek(1)
+	if err != nil {
+		return contentOther, nil // it only listens, or has ended
+	}
+	if first[0] == tlsHandshake {
+		return contentTLS, w.checkHello(c, asked)
+	}
+	line, text := firstLine(c.r)
+	switch {
+	case bytes.HasPrefix(line, []byte("PRI * HTTP/2")):
+		return contentHTTP, refuse(audit.ConnProtocol, "HTTP/2 without TLS is not supported; use HTTP/1.1")
+	case text && bytes.Contains(line, []byte(" HTTP/")):
+		return contentHTTP, nil
+	case text && len(line) >= maxLine:
+		return contentHTTP, refuse(audit.ConnProtocol, "the first line is longer than %d bytes", maxLine)
+	}
+	return contentOther, nil
+}
+
+// maxLine is the longest first line of a request, in bytes.
+const maxLine = 4 << 10
+
+// firstLine returns the first line that is not empty, without taking it. text is false as soon as
+// there is a byte that no request line has.
+func firstLine(r *bufio.Reader) (line []byte, text bool) {
+	for n := 1; n <= maxLine; n++ {
+		all, err := r.Peek(n)
+		if err != nil {
+			return bytes.TrimLeft(all, "\r\n"), true
+		}
+		if more := r.Buffered(); more > n {
+			n = min(more, maxLine)
+			all, _ = r.Peek(n)
+		}
+		line := bytes.TrimLeft(all, " \t\r\n")
+		if i := bytes.IndexByte(line, '\n'); i >= 0 {
+			line = line[:i]
+			return line, !slices.ContainsFunc(bytes.TrimRight(line, "\r"), control)
+		}
+		if slices.ContainsFunc(bytes.TrimRight(line, "\r"), control) {
+			return line, false
+		}
+	}
+	line, _ = r.Peek(maxLine)
+	return line, true
+}
+
+func control(b byte) bool { return b < ' ' && b != '\t' || b == 0x7f }
+
+// TLS, RFC 8446 and the encrypted ClientHello.
+const (
+	tlsHandshake  = 22
+	extensionECH  = 0xfe0d
+	maxHelloBytes = 64 << 10
+)
+
+// alertAccessDenied is a fatal alert, after which clients end the connection.
+var alertAccessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
+
+// checkHello compares the name in the ClientHello with the host that was asked for.
+func (w *Way) checkHello(c *clientConn, asked target) *refusal {
+	hello, raw, err := readHello(c.r)
+	c.r = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(raw), c.r), 4<<10)
+	switch {
+	case err != nil:
+		return refuse(audit.ConnProtocol, "the beginning of the TLS connection cannot be read")
+	case slices.Contains(hello.Extensions, extensionECH):
+		return refuse(audit.ConnMismatch, "the TLS connection hides its name (encrypted ClientHello); turn that off in the client")
+	case asked.name == "" && hello.ServerName == "":
+		return nil
+	}
+	name, ok := parseTarget(hello.ServerName, asked.port)
+	if !ok || name.host() != asked.host() {
+		return refuse(audit.ConnMismatch, "the TLS connection names %q, and the job asked for %q", cut(hello.ServerName), asked.host())
+	}
+	return nil
+}
+
+var errHello = errors.New("read")
+
+// readHello reads a ClientHello with crypto/tls, and returns the bytes that were taken.
+func readHello(r io.Reader) (hello *tls.ClientHelloInfo, raw []byte, err error) {
+	taken := &takenBytes{r: r}
+	server := tls.Server(taken, &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
+		hello = info
+		return nil, errHello
+	}})
+	err = server.Handshake()
+	if hello != nil {
+		err = nil
+	}
+	return hello, taken.raw, err
+}
+
+// takenBytes is a connection that keeps what was read from it, and sends nothing.
+type takenBytes struct {
+	net.Conn
+	r   io.Reader
+	raw []byte
+}
+
+func (t *takenBytes) Read(p []byte) (int, error) {
+	if len(t.raw) >= maxHelloBytes {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := t.r.Read(p)
+	t.raw = append(t.raw, p[:n]...)
+	return n, err
+}
+
+func (*takenBytes) Write(p []byte) (int, error) { return len(p), nil }
+
+func (*takenBytes) Close() error { return nil }
+
+func (*takenBytes) SetDeadline(time.Time) error { return nil }
+
+func (*takenBytes) SetWriteDeadline(time.Time) error { return nil }
