@@ -232,6 +232,15 @@ func (d *Doctor) runIn(ctx context.Context, p place, e experiment) outcome {
 	stdout, stderr := &head{limit: outputKept}, &head{limit: outputKept}
 	o := outcome{before: d.cfg.Now()}
 	job := engine.Job{Argv: e.argv, Cwd: "/workspace/work", Timeout: e.timeout, MaxStdout: e.maxStdout, MaxStderr: outputKept}
+	if e.network {
+		end, err := withNetwork(&job)
+		if err != nil {
+			slot.Discard()
+			o.err = err
+			return o
+		}
+		defer end()
+	}
 	jobCtx, wait := ctx, func() {}
 	if e.inspect {
 		jobCtx, wait = d.inspected(ctx, slot, &job, &o)

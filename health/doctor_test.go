@@ -119,6 +119,7 @@ func TestEveryProbeCanFail(t *testing.T) {
 		{probe: "deadline", what: "the deadline", editJob: func(j *initproto.Job) { j.TimeoutMS = 0 }, seen: "by itself after"},
 		{probe: "output", what: "the output's limit", editJob: func(j *initproto.Job) { j.MaxStdout = 1 << 30 }, seen: "1048576 bytes arrived"},
 		{probe: "network", what: "its isolation", edit: replacing("--network=none", "--network=host")},
+		{probe: "allowlist", what: "its proxy", editJob: func(j *initproto.Job) { j.Network = false }, seen: "no proxy"},
 		{probe: "rootfs", what: "--read-only", edit: without("--read-only"), seen: "a file could be written into /var/tmp"},
 		{probe: "user", what: "--user", edit: replacing("1000:1000", "1001:1000"), seen: "1001"},
 		{probe: "user", what: "the only group", edit: with("--group-add=27"), seen: "27"},

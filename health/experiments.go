@@ -35,6 +35,7 @@ type experiment struct {
 	timeout   time.Duration
 	maxStdout int64
 	inputs    map[string]string // for inputs/, by path
+	network   bool              // give it a way out
 	collect   bool              // collect its artifacts
 	inspect   bool              // inspect its container, and then end the job
 	tries     int               // attempts until it holds, at most; 0 is one
@@ -141,7 +142,7 @@ func experiments(s environment) []experiment {
 	return []experiment{
 		runs(s), mounts(s), ociRuntime(s),
 		memory(), swap(), pids(), cpu(), tmp(), shm(), deadline(), output(),
-		network(s), rootfs(s), identity(s), firstProcess(), clock(),
+		noNetwork(s), allowlist(), rootfs(s), identity(s), firstProcess(), clock(),
 	}
 }
 

@@ -112,7 +112,7 @@ func mountFacts(o outcome) (result mountResult, why string) {
 // EHOSTUNREACH, ECONNREFUSED or a timeout, mean that a packet left.
 var unreachable = []string{"ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"}
 
-func network(s environment) experiment {
+func noNetwork(s environment) experiment {
 	e := python("network", s.targets...)
 	e.checks = []check{{
 		name:     "network",

@@ -92,6 +92,14 @@ func TestJudges(t *testing.T) {
 		{"shm", outcome{stdout: `{"written":25165824,"stopped":"ENOSPC"}`}, true, ""},
 		{"shm", outcome{stdout: `{"written":25165825,"stopped":"ENOSPC"}`}, false, ""},
 		{"deadline", outcome{stdout: "late\n"}, false, "by itself"},
+		{"allowlist", outcome{stdout: refused("403", "")}, true, ""},
+		{"allowlist", outcome{stdout: refused("400", "")}, true, ""},
+		{"allowlist", outcome{stdout: refused("200", "")}, false, "denied.invalid:7 was not refused"},
+		{"allowlist", outcome{stdout: refused("", "")}, false, "was not refused"},
+		{"allowlist", outcome{stdout: refused("403", `"lookup":"done"`)}, false, "name server"},
+		{"allowlist", outcome{stdout: refused("403", `"raw":"done"`)}, false, "raw socket"},
+		{"allowlist", outcome{stdout: refused("403", `"proxy":false`)}, false, "no proxy"},
+		{"allowlist", outcome{stdout: refused("403", `"asked":{}`)}, false, "was not reached"},
 		{"network", outcome{stdout: `{"up":["lo"],"all":["lo","tunl0"],"reached":{"1.1.1.1:80":"ENETUNREACH"}}`}, true, ""},
 		{"network", outcome{stdout: `{"up":["lo","eth0"],"all":["lo","eth0"],"reached":{"1.1.1.1:80":"ENETUNREACH"}}`}, false, "eth0"},
 		{"network", outcome{stdout: `{"up":["lo"],"all":["lo"],"reached":{"1.1.1.1:80":"connected"}}`}, false, "a packet left"},
@@ -222,4 +230,24 @@ Probes
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
 	}
+}
+
+// refused is what the probe of net.mode allowlist prints when the targets that no job may reach are
+// answered so; change replaces a field.
+func refused(answer, change string) string {
+	facts := map[string]any{"proxy": true, "lookup": "refused", "raw": "EPERM"}
+	asked := map[string]string{allowedTarget: echoed}
+	for _, t := range deniedTargets {
+		asked[t] = answer
+	}
+	facts["asked"] = asked
+	text, _ := json.Marshal(facts)
+	if change != "" {
+		_ = json.Unmarshal([]byte("{"+change+"}"), &facts)
+		if strings.Contains(change, `"asked"`) {
+			facts["asked"] = map[string]string{}
+		}
+		text, _ = json.Marshal(facts)
+	}
+	return string(text)
 }

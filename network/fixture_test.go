@@ -24,7 +24,9 @@ import (
 	"secbox/policy"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait")) // it sleeps half a second
+}
 
 // The public addresses of the fixture's names: what is dialed there is a server of the test.
 var (

@@ -30,6 +30,11 @@ func TestReaches(t *testing.T) {
 		}
 	}
 	// the host speaks first, and the job's bytes come back
+	for _, said := range []string{"hello", "GE", "\x00\x01", "a line\nand more"} { // without waiting for more
+		if got := f.say("CONNECT good.example.org:25 HTTP/1.1\r\n\r\n", said); !strings.HasSuffix(got, said) {
+			t.Errorf("%q", got)
+		}
+	}
 	if got := f.say("CONNECT good.example.org:25 HTTP/1.1\r\nHost: good.example.org:25\r\n\r\n", "EHLO me\r\n"); !strings.Contains(got, "220 ready") ||
 		!strings.HasSuffix(got, "EHLO me\r\n") {
 		t.Errorf("%q", got)
@@ -103,11 +108,12 @@ func TestNothingLeaves(t *testing.T) {
 		"fronting, later": {
 			[]string{tunnel, "\r\nGET / HTTP/1.1\r\nHost: evil.example.net\r\n\r\n"}, "",
 		},
-		"fronting by URL":     {[]string{tunnel, get("http://evil.example.net/", "good.example.org")}, audit.ConnMismatch},
-		"another port's Host": {[]string{tunnel, get("/", "good.example.org:8080")}, audit.ConnMismatch},
-		"CONNECT in CONNECT":  {[]string{tunnel, connect("evil.example.net:443")}, audit.ConnMismatch},
-		"HTTP/2 cleartext":    {[]string{tunnel, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, audit.ConnProtocol},
-		"an endless line":     {[]string{tunnel, strings.Repeat("A", 10_000)}, audit.ConnProtocol},
+		"fronting by URL":         {[]string{tunnel, get("http://evil.example.net/", "good.example.org")}, audit.ConnMismatch},
+		"another port's Host":     {[]string{tunnel, get("/", "good.example.org:8080")}, audit.ConnMismatch},
+		"CONNECT in CONNECT":      {[]string{tunnel, connect("evil.example.net:443")}, audit.ConnMismatch},
+		"HTTP/2 cleartext":        {[]string{tunnel, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, audit.ConnProtocol},
+		"a request in lower case": {[]string{tunnel, "get / http/1.1\r\nHost: evil.example.net\r\n\r\n"}, ""},
+		"an endless line":         {[]string{tunnel, strings.Repeat("A", 10_000)}, audit.ConnProtocol},
 		"an upgrade elsewhere": {
 			[]string{"GET http://evil.example.net/upgrade HTTP/1.1\r\nHost: evil.example.net\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"},
 			audit.ConnNotAllowed,
@@ -164,6 +170,38 @@ func TestSecondRequest(t *testing.T) {
 		if host != "good.example.org" {
 			t.Errorf("reached as %q", host)
 		}
+	}
+}
+
+// TestRequestInPieces: no piece of a request by an unusual method names a host.
+func TestRequestInPieces(t *testing.T) {
+	t.Parallel()
+	f := start(t, []string{"good.example.org:25"})
+	conn, err := net.Dial("tcp", f.proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "CONNECT good.example.org:25 HTTP/1.1\r\n\r\n")
+	r := bufio.NewReader(conn)
+	read := func(until string) {
+		t.Helper()
+		for got := ""; !strings.HasSuffix(got, until); {
+			b, err := r.ReadByte()
+			if err != nil {
+				t.Fatalf("%q %v", got, err)
+			}
+			got += string(b)
+		}
+	}
+	read("220 ready\r\n")
+	_, _ = io.WriteString(conn, "FOO /")
+	read("FOO /")
+	_, _ = io.WriteString(conn, " http/1.1\r\nHost: evil.example.net\r\n\r\n")
+	rest, _ := io.ReadAll(r)
+	f.close()
+	if len(rest) > 0 || strings.Contains(strings.Join(f.reached(), ""), "evil") || f.store.all()[0].End != audit.ConnProtocol {
+		t.Errorf("%q %q %+v", rest, f.reached(), f.store.all())
 	}
 }
 

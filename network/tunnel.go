@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -57,7 +58,11 @@ func (w *Way) tunnel(c *clientConn, l *link) {
 		w.serveHTTP(inner)
 		return
 	default:
-		if _, err := copyBytes(l, c); err != nil {
+		_, err := copyBytes(l, c)
+		if errors.Is(err, errRequest) {
+			l.finish(audit.ConnProtocol, errRequest.Error())
+			abort(c.Conn)
+		} else if err != nil {
 			_ = l.Close()
 		} else {
 			_ = l.CloseWrite()
@@ -102,14 +107,16 @@ func (w *Way) look(c *clientConn, asked target) (content, *refusal) {
 	if first[0] == tlsHandshake {
 		return contentTLS, w.checkHello(c, asked)
 	}
-	line, text := firstLine(c.r)
+	line, whole := firstLine(c.r)
 	switch {
 	case bytes.HasPrefix(line, []byte("PRI * HTTP/2")):
 		return contentHTTP, refuse(audit.ConnProtocol, "HTTP/2 without TLS is not supported; use HTTP/1.1")
-	case text && bytes.Contains(line, []byte(" HTTP/")):
+	case isRequest(line):
 		return contentHTTP, nil
-	case text && len(line) >= maxLine:
+	case len(line) >= maxLine:
 		return contentHTTP, refuse(audit.ConnProtocol, "the first line is longer than %d bytes", maxLine)
+	case !whole:
+		c.rest = &lineGuard{r: c.r}
 	}
 	return contentOther, nil
 }
@@ -117,29 +124,70 @@ func (w *Way) look(c *clientConn, asked target) (content, *refusal) {
 // maxLine is the longest first line of a request, in bytes.
 const maxLine = 4 << 10
 
-// firstLine returns the first line that is not empty, without taking it. text is false as soon as
-// there is a byte that no request line has.
-func firstLine(r *bufio.Reader) (line []byte, text bool) {
+// isRequest reports whether a line has a version of HTTP, as the first line of a request does.
+func isRequest(line []byte) bool { return bytes.Contains(bytes.ToUpper(line), []byte(" HTTP/")) }
+
+// firstLine returns the first line that is not empty, without taking it, or what there is of it:
+// whole is false if more may come. It waits for the rest of what looks like a request.
+func firstLine(r *bufio.Reader) (line []byte, whole bool) {
 	for n := 1; n <= maxLine; n++ {
 		all, err := r.Peek(n)
-		if err != nil {
-			return bytes.TrimLeft(all, "\r\n"), true
-		}
-		if more := r.Buffered(); more > n {
-			n = min(more, maxLine)
+		if more := min(r.Buffered(), maxLine); more > n {
+			n = more
 			all, _ = r.Peek(n)
 		}
-		line := bytes.TrimLeft(all, " \t\r\n")
+		line = bytes.TrimLeft(all, " \t\r\n")
 		if i := bytes.IndexByte(line, '\n'); i >= 0 {
-			line = line[:i]
-			return line, !slices.ContainsFunc(bytes.TrimRight(line, "\r"), control)
+			return line[:i], true
 		}
-		if slices.ContainsFunc(bytes.TrimRight(line, "\r"), control) {
+		switch {
+		case slices.ContainsFunc(bytes.TrimRight(line, "\r"), control), err != nil:
+			return line, true
+		case len(line) > 0 && !likeMethod(line):
 			return line, false
 		}
 	}
-	line, _ = r.Peek(maxLine)
 	return line, true
+}
+
+// methods are the usual ones of HTTP.
+var methods = []string{
+	"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PRI", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE",
+	"LOCK", "UNLOCK", "REPORT", "SEARCH",
+}
+
+// likeMethod reports whether a text is, or may become, a method and more.
+func likeMethod(text []byte) bool {
+	word, _, complete := bytes.Cut(text, []byte(" "))
+	return slices.ContainsFunc(methods, func(m string) bool {
+		return complete && strings.EqualFold(m, string(word)) || !complete && len(word) <= len(m) && strings.EqualFold(m[:len(word)], string(word))
+	})
+}
+
+// lineGuard passes on what the job sends, and fails before the version of HTTP in the first line: so
+// a request that came in pieces names no host.
+type lineGuard struct {
+	r    io.Reader
+	line []byte
+	over bool
+}
+
+var errRequest = errors.New("an HTTP request came in pieces, by an unusual method")
+
+func (g *lineGuard) Read(p []byte) (int, error) {
+	n, err := g.r.Read(p)
+	if g.over || n == 0 {
+		return n, err
+	}
+	g.line = append(g.line, p[:n]...)
+	line, _, ended := bytes.Cut(bytes.TrimLeft(g.line, " \t\r\n"), []byte("\n"))
+	switch {
+	case isRequest(line), len(line) >= maxLine && !slices.ContainsFunc(line, control):
+		return 0, errRequest
+	case ended && len(line) > 0, slices.ContainsFunc(bytes.TrimRight(line, "\r"), control):
+		g.over, g.line = true, nil
+	}
+	return n, err
 }
 
 func control(b byte) bool { return b < ' ' && b != '\t' || b == 0x7f }

@@ -3,6 +3,7 @@ package network
 import (
 	"bufio"
 	"context"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -130,12 +131,18 @@ type clientConn struct {
 	net.Conn
 	r      *bufio.Reader
 	target *target               // what a tunnel was opened to; nil: requests name their hosts
+	rest   io.Reader             // what follows the first bytes; nil: r
 	spare  *atomic.Pointer[link] // the connection of a tunnel, for its first request; may be nil
 	done   chan struct{}         // closed with the connection, if not nil
 	once   sync.Once
 }
 
-func (c *clientConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+func (c *clientConn) Read(p []byte) (int, error) {
+	if c.rest != nil {
+		return c.rest.Read(p)
+	}
+	return c.r.Read(p)
+}
 
 func (c *clientConn) Close() error {
 	if c.done != nil {
