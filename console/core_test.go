@@ -138,7 +138,8 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	t.Cleanup(func() { stop(); <-ended }) // before the database is closed
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads, Activity: activity, Commands: history},
-		Events: history, Callbacks: db.Webhooks(), Connections: db.Connections(), Runner: runs, Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Nodes(),
+		Events: history, Callbacks: db.Webhooks(), Connections: db.Connections(), Runner: runs,
+		Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Nodes(),
 		Samples: db.Samples(), Health: newFake(), Pool: newFake(), Runners: newFake(),
 		Reports:  export.Reports{Log: evidence, Records: db.Audit(), Events: db.AdminEvents(), Patience: time.Millisecond},
 		Registry: struct{ console.Registry }{}, AdminEvents: db.AdminEvents(), Images: db.OwnImages(), Holds: visible.Holds{Store: db.Retention()},

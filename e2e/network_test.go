@@ -45,7 +45,8 @@ func startNetHost(t *testing.T) *netHost {
 	root := t.TempDir()
 	git := func(args ...string) {
 		t.Helper()
-		cmd := exec.Command("git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org", "-C", filepath.Join(root, "repo")}, args...)...)
+		own := []string{"-c", "user.name=t", "-c", "user.email=t@example.org", "-C", filepath.Join(root, "repo")}
+		cmd := exec.Command("git", append(own, args...)...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("git %s: %v %s", args, err, out)
 		}
@@ -106,7 +107,8 @@ func tinyWheel(t *testing.T) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	for _, f := range [][2]string{
-		{"tiny.py", "answer = 42\n"}, {"tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"},
+		{"tiny.py", "answer = 42\n"},
+		{"tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"},
 		{"tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
 		{"tiny-1.0.dist-info/RECORD", "tiny.py,,\ntiny-1.0.dist-info/METADATA,,\ntiny-1.0.dist-info/WHEEL,,\ntiny-1.0.dist-info/RECORD,,\n"},
 	} {
@@ -124,8 +126,8 @@ func netHostCertificate(t *testing.T) (tls.Certificate, string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
-		BasicConstraintsValid: true, IPAddresses: []net.IP{net.ParseIP(allowedHost), net.ParseIP(deniedHost)},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.ParseIP(allowedHost), net.ParseIP(deniedHost)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	must(t, err)
@@ -233,8 +235,9 @@ with f.ThreadPoolExecutor(64) as pool:
 		if r := s.with(t).get("/sandbox/execs/" + record.str("exec_id")); r.num("net_connections") != 1 {
 			t.Errorf("%v", r)
 		}
-		a := session.try(object{"context": "py", "code": fmt.Sprintf("import ssl, urllib.request as u\nlen(u.urlopen('https://%s:%s/data', context=ssl.create_default_context(cafile='/workspace/work/ca.pem')).read())",
-			allowedHost, o.port)})
+		a := session.try(object{"context": "py", "code": fmt.Sprintf(`import ssl, urllib.request as u
+own = ssl.create_default_context(cafile='/workspace/work/ca.pem')
+len(u.urlopen('https://%s:%s/data', context=own).read())`, allowedHost, o.port)})
 		if a.Code != http.StatusOK || !strings.Contains(string(a.Body), "1048576") {
 			t.Errorf("%d %s", a.Code, a.Body)
 		}

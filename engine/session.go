@@ -440,7 +440,7 @@ func wireJob(job Job) initproto.Job {
 		Argv: job.Argv, Env: env, Cwd: job.Cwd, TimeoutMS: job.Timeout.Milliseconds(), GraceMS: job.Grace.Milliseconds(),
 		MaxStdout: job.MaxStdout, MaxStderr: job.MaxStderr, ReportUnlinked: job.OnUnlinked != nil,
 		ReportUsage: job.OnUsage != nil, Network: job.OnConnection != nil,
-		CPUs:        int64(math.Ceil(job.CPUCores)), CodeFile: job.CodeFile,
+		CPUs: int64(math.Ceil(job.CPUCores)), CodeFile: job.CodeFile,
 	}
 }
 

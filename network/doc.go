@@ -1,7 +1,7 @@
 // Package network carries the connections of jobs whose policy lets them reach some hosts. A
-// container has no network: sandbox-init passes on what arrives at a port of its loopback, as frames
-// of the container's lease. This package speaks the proxy protocols with the job, decides by name,
-// port and address, dials, and puts each connection on record.
+// container has no network: sandbox-init passes on what arrives at a port of its loopback, as
+// frames of the container's lease. This package speaks the proxy protocols with the job, decides by
+// name, port and address, dials, and puts each connection on record.
 //
 // Read it in this order:
 //

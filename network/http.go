@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -64,7 +64,7 @@ func (w *Way) startHTTP() {
 	}
 	w.server = &http.Server{
 		Handler: http.HandlerFunc(w.handle), ReadHeaderTimeout: headerTimeout, IdleTimeout: idle, MaxHeaderBytes: maxHeader,
-		ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), DisableGeneralOptionsHandler: true,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, clientKey, c) },
 	}
 	go func() { _ = w.server.Serve(w.conns) }()
@@ -219,7 +219,7 @@ func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
 				p.Out.Header["User-Agent"] = nil // or net/http would add its own
 			}
 		},
-		Transport: w.requests, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		Transport: w.requests, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) {
 			if refused, ok := errors.AsType[*refusal](err); ok {
 				http.Error(rw, "secbox: "+refused.sentence, status(refused))

@@ -22,7 +22,7 @@ type Config struct {
 	// net.Dialer.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, address netip.AddrPort) (net.Conn, error)
-	// Connections bounds the connections of all execs at once, and PerToken those of one token.
+	// Connections bounds the connections of all execs at once, PerToken the connections of a token.
 	Connections, PerToken int
 	Now                   func() time.Time
 	Logger                *slog.Logger

@@ -22,8 +22,12 @@ func TestReaches(t *testing.T) {
 	t.Parallel()
 	f := start(t, []string{"good.example.org", "*.good.example.org:443", "good.example.org:25"})
 	for _, c := range []struct{ scheme, url string }{
-		{"http", "http://good.example.org/"}, {"http", "https://good.example.org/"}, {"http", "https://api.good.example.org/"},
-		{"socks5", "http://good.example.org/"}, {"socks5", "https://good.example.org/"}, {"http", "http://GOOD.example.org./"},
+		{"http", "http://good.example.org/"},
+		{"http", "https://good.example.org/"},
+		{"http", "https://api.good.example.org/"},
+		{"socks5", "http://good.example.org/"},
+		{"socks5", "https://good.example.org/"},
+		{"http", "http://GOOD.example.org./"},
 	} {
 		if code, body, err := f.get(c.scheme, c.url); err != nil || code != 200 || !strings.HasPrefix(body, "hello from ") {
 			t.Errorf("%s by %s: %d %q %v", c.url, c.scheme, code, body, err)
@@ -260,7 +264,8 @@ func TestServerName(t *testing.T) {
 			return errors.New("no tunnel")
 		}
 		return tls.Client(conn, &tls.Config{
-			ServerName: name, RootCAs: f.roots, InsecureSkipVerify: name == "", EncryptedClientHelloConfigList: ech, MinVersion: tls.VersionTLS13, //nolint:gosec // the test looks at the proxy
+			ServerName: name, RootCAs: f.roots, EncryptedClientHelloConfigList: ech, MinVersion: tls.VersionTLS13,
+			InsecureSkipVerify: name == "", //nolint:gosec // the test looks at the proxy
 		}).Handshake()
 	}
 	if err := hello("good.example.org:443", "good.example.org", nil); err != nil {
@@ -270,7 +275,9 @@ func TestServerName(t *testing.T) {
 		t.Error(err)
 	}
 	for _, c := range [][2]string{
-		{"good.example.org:443", "evil.example.net"}, {"good.example.org:443", ""}, {"93.184.215.14:443", "evil.example.net"},
+		{"good.example.org:443", "evil.example.net"},
+		{"good.example.org:443", ""},
+		{"93.184.215.14:443", "evil.example.net"},
 		{"good.example.org:443", "api.good.example.org"},
 	} {
 		if err := hello(c[0], c[1], nil); err == nil {

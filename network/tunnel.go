@@ -42,7 +42,7 @@ func (w *Way) tunnel(c *clientConn, l *link) {
 	switch {
 	case refused != nil:
 		if kind == contentTLS {
-			_, _ = c.Conn.Write(alertAccessDenied)
+			_, _ = c.Write(alertAccessDenied)
 		}
 		l.finish(refused.end, refused.sentence)
 		abort(c.Conn)
@@ -160,12 +160,12 @@ var methods = []string{
 func likeMethod(text []byte) bool {
 	word, _, complete := bytes.Cut(text, []byte(" "))
 	return slices.ContainsFunc(methods, func(m string) bool {
-		return complete && strings.EqualFold(m, string(word)) || !complete && len(word) <= len(m) && strings.EqualFold(m[:len(word)], string(word))
+		return strings.EqualFold(m, string(word)) || !complete && len(word) < len(m) && strings.EqualFold(m[:len(word)], string(word))
 	})
 }
 
-// lineGuard passes on what the job sends, and fails before the version of HTTP in the first line: so
-// a request that came in pieces names no host.
+// lineGuard passes on what the job sends, and fails before the version of HTTP in the first line:
+// so a request that came in pieces names no host.
 type lineGuard struct {
 	r    io.Reader
 	line []byte

@@ -29,7 +29,8 @@ const hostRules = "a rule is api.example.org, *.example.org, 192.0.2.7 or [2001:
 func ParseHostRule(text string) (HostRule, error) {
 	var r HostRule
 	host, port, hasPort := text, "", false
-	if i := strings.LastIndexByte(text, ':'); i >= 0 && (strings.HasPrefix(text, "[") && text[i-1] == ']' || strings.Count(text, ":") == 1) {
+	i := strings.LastIndexByte(text, ':')
+	if i >= 0 && (strings.HasPrefix(text, "[") && text[i-1] == ']' || strings.Count(text, ":") == 1) {
 		host, port, hasPort = text[:i], text[i+1:], true
 	}
 	if hasPort {

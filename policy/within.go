@@ -68,7 +68,8 @@ func (s Snapshot) unfit(manifest *Layer) (denied []fault.Field) {
 	if m := manifest.NetMode; m != nil && *m == NetAllowlist {
 		if s.Values.NetMode != NetAllowlist || len(uncovered(HostRules(manifest.NetAllow), HostRules(s.Values.NetAllow))) > 0 {
 			denied = append(denied, fault.Field{
-				Field: FieldNetAllow, Asked: texts(HostRules(manifest.NetAllow)), Ceiling: slices.Clone(s.Values.NetAllow), Layer: LayerManifest,
+				Field: FieldNetAllow, Asked: texts(HostRules(manifest.NetAllow)), Ceiling: slices.Clone(s.Values.NetAllow),
+				Layer: LayerManifest,
 				Reason: "the skill needs a network that the session does not have; start a session with the skill's net.allow, or invoke the " +
 					"skill without one",
 			})

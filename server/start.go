@@ -256,8 +256,8 @@ func (s *Server) makeRunner(context.Context) (err error) {
 		return err
 	}
 	s.network = network.New(network.Config{
-		Store: s.db.Connections(), Private: cfg.Net.Networks(), Connections: cfg.Net.MaxConnections, PerToken: cfg.Net.MaxConnectionsPerToken,
-		Now: time.Now, Logger: s.log,
+		Store: s.db.Connections(), Private: cfg.Net.Networks(),
+		Connections: cfg.Net.MaxConnections, PerToken: cfg.Net.MaxConnectionsPerToken, Now: time.Now, Logger: s.log,
 	})
 	gauge(s.registry, "secbox_job_connections_open", "Connections that jobs have to hosts of net.allow now.", s.network.Count)
 	if s.runner, err = runner.New(runner.Config{
@@ -367,7 +367,8 @@ func (s *Server) makeHandler(context.Context) (err error) {
 			History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads(),
 			Activity: s.activity, Commands: s.audit,
 		},
-		Events: s.audit, Callbacks: s.db.Webhooks(), Connections: s.db.Connections(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence,
+		Events: s.audit, Callbacks: s.db.Webhooks(), Connections: s.db.Connections(), Runner: runs, Live: live,
+		Replayer: s.replayer, Proofs: s.evidence,
 		Nodes: s.db.Nodes(), Samples: s.db.Samples(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.machines,
 		Reports:     s.reports(),
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,

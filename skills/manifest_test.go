@@ -236,7 +236,8 @@ func TestLimitsMatchThePolicy(t *testing.T) {
 	node, _ := schema.At(doc, []string{"properties", "limits", "properties"})
 	limits := node.(map[string]any)
 	elsewhere := map[string]bool{
-		policy.FieldNetMode: true, policy.FieldNetAllow: true, policy.FieldImage: true, policy.FieldFSRead: true, policy.FieldFSWrite: true, policy.FieldRuntime: true,
+		policy.FieldNetMode: true, policy.FieldNetAllow: true, policy.FieldImage: true, policy.FieldFSRead: true, policy.FieldFSWrite: true,
+		policy.FieldRuntime: true,
 	}
 	fields := policy.Describe()
 	for _, field := range fields {

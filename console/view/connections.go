@@ -45,8 +45,8 @@ func traffic(r audit.Record) string {
 	if !r.Status.Final() {
 		return "The bytes of a connection are known when it has ended."
 	}
-	return fmt.Sprintf("%s asked for, %s refused; %s out, %s in.", ui.Count(r.NetConnections), ui.Count(r.NetDenied), ui.Bytes(r.NetBytesOut),
-		ui.Bytes(r.NetBytesIn))
+	return fmt.Sprintf("%s asked for, %s refused; %s out, %s in.", ui.Count(r.NetConnections), ui.Count(r.NetDenied),
+		ui.Bytes(r.NetBytesOut), ui.Bytes(r.NetBytesIn))
 }
 
 // more says how many connections the page leaves out.

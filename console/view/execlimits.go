@@ -115,8 +115,10 @@ func Limits(rec audit.Record) []Limit {
 	}
 	var out []Limit
 	for _, field := range policy.Describe() {
-		if strings.HasPrefix(field.Name, "net.") && snapshot.Values.NetMode == policy.NetNone || field.Name == policy.FieldNetIdleMS ||
-			field.Name == policy.FieldNetConnections || field.Name == policy.FieldKillGraceMS || field.Name == policy.FieldTimeoutMS && rec.IsSession() { // no resource, or an exec's
+		switch {
+		case field.Name == policy.FieldKillGraceMS, field.Name == policy.FieldNetIdleMS, field.Name == policy.FieldNetConnections,
+			field.Name == policy.FieldTimeoutMS && rec.IsSession(), // no resource, or an exec's
+			strings.HasPrefix(field.Name, "net.") && snapshot.Values.NetMode == policy.NetNone:
 			continue
 		}
 		r, ok := limited[field.Name]

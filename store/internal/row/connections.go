@@ -80,7 +80,8 @@ func (db Database) LoseConnections(ctx context.Context, run Run, nodeID string) 
 		}
 		t := audit.TrafficOf(rows)
 		err = run(ctx, nil, "UPDATE sandbox_execs SET net_connections = $2, net_denied = $3, net_bytes_out = $4, net_bytes_in = $5,"+
-			" net_digest = $6, net_marks = $7 WHERE exec_id = $1", execID, t.Connections, t.Denied, t.BytesOut, t.BytesIn, t.Digest, t.Marks)
+			" net_digest = $6, net_marks = $7 WHERE exec_id = $1",
+			execID, t.Connections, t.Denied, t.BytesOut, t.BytesIn, t.Digest, t.Marks)
 		if err != nil {
 			return err
 		}
