@@ -16,9 +16,9 @@ import (
 func connection(execID string, n int64) audit.Connection {
 	return audit.Connection{
 		ExecID: execID, Seq: n, Protocol: audit.ProtocolConnect, Host: "api.example.org", Port: 443, Address: "93.184.215.14",
-		Allowed: true,
-		Rule:    "*.example.org", Secrets: []string{"one", "two"}, BytesOut: 1 << 40, BytesIn: n,
-		StartedAt: base.Add(time.Duration(n) * time.Microsecond), EndedAt: base.Add(time.Second), End: audit.ConnClosed, Detail: "ü\x00\xff",
+		Allowed: true, Rule: "*.example.org", Secrets: []string{"one", "two"}, BytesOut: 1 << 40, BytesIn: n,
+		StartedAt: base.Add(time.Duration(n) * time.Microsecond), EndedAt: base.Add(time.Second), End: audit.ConnClosed,
+		Detail: "ü\x00\xff",
 	}
 }
 
