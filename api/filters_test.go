@@ -53,6 +53,7 @@ func TestAuditFilters(t *testing.T) {
 		"status=failed,timeout":      {"failed", "timeout"},
 		"status=failed,failed":       {"failed"},
 		"exit_code_ne=0":             {"failed"},
+		"network=used":               {},
 		"exit_code_ne=3":             {"old"},
 		"agent_id=ag1":               {"timeout"},
 		"requested_by=" + workerID:   {"failed"},
@@ -86,7 +87,7 @@ func TestAuditFilters(t *testing.T) {
 		}
 	}
 	for _, query := range []string{
-		"status=failed,", "status=,failed", "status=none", "exit_code_ne=x", "exit_code_ne=1e3", "view=tiny", "kind=x",
+		"status=failed,", "status=,failed", "status=none", "exit_code_ne=x", "exit_code_ne=1e3", "view=tiny", "network=x", "kind=x",
 		"kind=exec,change", "since=7x", "since=d", "since=-1d", "since=99999d", "until=0h", "since=7dd",
 	} {
 		if status, _ := f.list(auditor, query); status != http.StatusBadRequest {

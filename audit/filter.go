@@ -37,6 +37,7 @@ func FilterParams() []FilterParam {
 		{"requested_by", "only execs that the token with this id requested"},
 		{"error_reason", "only execs that failed for this reason"},
 		{"exit_code_ne", "only execs with an exit code other than this one"},
+		{"network", "used: only execs that asked for a connection; denied: only execs that were refused one"},
 		{"status", "only execs with this status, or with one of several separated by commas"},
 		{"kind", "exec (the default), change or all"},
 		{"view", "full (the default) or summary, without args, env_keys, env_hmacs, inputs and policy_snapshot"},
@@ -87,6 +88,11 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 			bad.Add("exit_code_ne", "must be a whole number from %d to %d", math.MinInt32, math.MaxInt32)
 		}
 		f.ExitCodeNot = new(int(n))
+	}
+	switch f.Network = NetworkUse(get("network")); f.Network {
+	case "", NetworkUsed, NetworkDenied:
+	default:
+		bad.Add("network", "must be %s or %s", NetworkUsed, NetworkDenied)
 	}
 	switch kind := get("kind"); kind {
 	case "":
@@ -147,6 +153,7 @@ func (f Filter) Matches(r Record) bool {
 	}
 	return (len(f.Statuses) == 0 || slices.Contains(f.Statuses, r.Status)) && (!f.InputsKept || r.InputsKept == Kept) &&
 		(!f.Sessions || r.IsSession()) &&
+		(f.Network == "" || r.NetDenied > 0 || f.Network == NetworkUsed && r.NetConnections > 0) &&
 		(f.ExitCodeNot == nil || r.ExitCode != nil && *r.ExitCode != *f.ExitCodeNot) &&
 		!r.CreatedAt.Before(f.Since) && (f.Until.IsZero() || r.CreatedAt.Before(f.Until))
 }

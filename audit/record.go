@@ -290,6 +290,7 @@ type Filter struct {
 	Kind         Kind
 	Statuses     []Status // any of these
 	ErrorReason  Reason
+	Network      NetworkUse
 	ExitCodeNot  *int      // only execs with an exit code, other than this one
 	Since, Until time.Time // created_at: since inclusive, until exclusive
 
@@ -308,6 +309,15 @@ type Filter struct {
 	OnlyCommands bool
 	OnlyCallers  bool // the records have what a report needs, and nothing else: who, for whom, the outcome and its reason
 }
+
+// NetworkUse selects execs by their connections; empty: all.
+type NetworkUse string
+
+// The values of NetworkUse.
+const (
+	NetworkUsed   NetworkUse = "used"   // a connection was asked for
+	NetworkDenied NetworkUse = "denied" // a connection was refused
+)
 
 // Cursor is the position after which a list continues: the key of the last item. Lists are in order
 // of (created_at, exec_id), newest first unless the filter says otherwise.

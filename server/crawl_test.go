@@ -171,7 +171,7 @@ func (c *crawl) fill(db store.Database) error {
 		"?skill_digest": {strings.Repeat("ab", 32)}, "?user_id": {"ann"},
 		"?agent_id": {"ag"}, "?backend": {"remote"}, "?runner": {"laptop"}, "?replay_of": {ended.ExecID}, "?requested_by": {planprobe.MostBy},
 		"?trace_id": {strings.Repeat("a1", 16)}, "?session_id": {ended.ExecID}, "?error_reason": {"policy_denied"},
-		"?exit_code_ne": {"0"}, "?status": {"failed,timeout"}, "?kind": {"change"}, "?view": {"summary"}, "?since": {day}, "?until": {day},
+		"?exit_code_ne": {"0"}, "?network": {"denied"}, "?status": {"failed,timeout"}, "?kind": {"change"}, "?view": {"summary"}, "?since": {day}, "?until": {day},
 		"?text": {"main.py"}, "/console/history?text": {ended.TaskID}, "?output": {"on"}, "?columns": {"status,command"},
 		"?format": {"csv"}, "?ocsf_version": {"1.3.0"}, "?seen": {"0"}, "?span": {"month"}, "?live": {"off"}, "?next": {"/console/history"}, "?ended": {"1"},
 		"?as": {"text"}, "?of": {"stdout"}, "?source": {"built-in"}, "?path": {"SKILL.md"}, "?query": {"tables"},

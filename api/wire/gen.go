@@ -4206,6 +4206,9 @@ type FilterExitCodeNe = string
 // FilterKind defines model for FilterKind.
 type FilterKind = string
 
+// FilterNetwork defines model for FilterNetwork.
+type FilterNetwork = string
+
 // FilterProjectID defines model for FilterProjectID.
 type FilterProjectID = string
 
@@ -4403,6 +4406,9 @@ type ExportAuditParams struct {
 	// ExitCodeNe Only execs with an exit code other than this one.
 	ExitCodeNe *FilterExitCodeNe `form:"exit_code_ne,omitempty" json:"exit_code_ne,omitempty"`
 
+	// Network `used`: only execs that asked for a connection. `denied`: only execs that were refused one.
+	Network *FilterNetwork `form:"network,omitempty" json:"network,omitempty"`
+
 	// Status Only execs with this status, or with one of several separated by commas.
 	Status *FilterStatus `form:"status,omitempty" json:"status,omitempty"`
 
@@ -4499,6 +4505,9 @@ type ListExecsParams struct {
 	// ExitCodeNe Only execs with an exit code other than this one.
 	ExitCodeNe *FilterExitCodeNe `form:"exit_code_ne,omitempty" json:"exit_code_ne,omitempty"`
 
+	// Network `used`: only execs that asked for a connection. `denied`: only execs that were refused one.
+	Network *FilterNetwork `form:"network,omitempty" json:"network,omitempty"`
+
 	// Status Only execs with this status, or with one of several separated by commas.
 	Status *FilterStatus `form:"status,omitempty" json:"status,omitempty"`
 
@@ -4582,6 +4591,9 @@ type FollowExecsParams struct {
 
 	// ExitCodeNe Only execs with an exit code other than this one.
 	ExitCodeNe *FilterExitCodeNe `form:"exit_code_ne,omitempty" json:"exit_code_ne,omitempty"`
+
+	// Network `used`: only execs that asked for a connection. `denied`: only execs that were refused one.
+	Network *FilterNetwork `form:"network,omitempty" json:"network,omitempty"`
 
 	// Status Only execs with this status, or with one of several separated by commas.
 	Status *FilterStatus `form:"status,omitempty" json:"status,omitempty"`
@@ -5758,6 +5770,13 @@ func (w *ServerInterfaceWrapper) ExportAudit(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exit_code_ne: %s", err))
 	}
 
+	// ------------- Optional query parameter "network" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "network", ctx.QueryParams(), &params.Network, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter network: %s", err))
+	}
+
 	// ------------- Optional query parameter "status" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", ctx.QueryParams(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -6133,6 +6152,13 @@ func (w *ServerInterfaceWrapper) ListExecs(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exit_code_ne: %s", err))
 	}
 
+	// ------------- Optional query parameter "network" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "network", ctx.QueryParams(), &params.Network, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter network: %s", err))
+	}
+
 	// ------------- Optional query parameter "status" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", ctx.QueryParams(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -6369,6 +6395,13 @@ func (w *ServerInterfaceWrapper) FollowExecs(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "exit_code_ne", ctx.QueryParams(), &params.ExitCodeNe, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exit_code_ne: %s", err))
+	}
+
+	// ------------- Optional query parameter "network" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "network", ctx.QueryParams(), &params.Network, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter network: %s", err))
 	}
 
 	// ------------- Optional query parameter "status" -------------

@@ -13,5 +13,5 @@ func hasRareFilter(query url.Values) bool {
 // rareFilters are shown on demand.
 var rareFilters = []string{
 	"task_id", "conversation_id", "agent_id", "skill_id", "skill_digest", "backend", "runner", "replay_of",
-	"trace_id", "session_id", "requested_by", "error_reason", "exit_code_ne", "ocsf_version", "view",
+	"trace_id", "session_id", "requested_by", "error_reason", "exit_code_ne", "network", "ocsf_version", "view",
 }

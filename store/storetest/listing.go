@@ -182,6 +182,7 @@ func variants() map[string]struct {
 			func(r *audit.Record) { r.Status = audit.Lost },
 			audit.Filter{Statuses: []audit.Status{audit.Lost, audit.Queued, audit.Canceled}},
 		},
+		"network":   {func(r *audit.Record) { r.NetConnections, r.NetDenied = 1, 1 }, audit.Filter{Network: audit.NetworkDenied}},
 		"exit code": {func(r *audit.Record) { r.ExitCode = new(7) }, audit.Filter{ExitCodeNot: new(0)}},
 		"requester": {func(r *audit.Record) { r.RequestedBy = "loopback" }, audit.Filter{RequestedBy: "loopback"}},
 		"id":        {func(r *audit.Record) { r.ExecID = "e9" }, audit.Filter{ExecIDs: []string{"none", "e9"}}},

@@ -178,7 +178,7 @@ func pairPlans(t *testing.T, f Fixture) {
 		"user_id": {middle.UserID}, "agent_id": {middle.AgentID}, "backend": {audit.BackendDocker, audit.BackendRemote},
 		"runner": {"laptop"}, "replay_of": {"replayed-3"}, "requested_by": {middle.RequestedBy},
 		"trace_id": {planprobe.TraceID(3)}, "session_id": {planprobe.SessionID(3)}, "error_reason": {"timeout"},
-		"exit_code_ne": {"0", "1"}, "status": {"failed", "timeout,lost"},
+		"exit_code_ne": {"0", "1"}, "network": {"used", "denied"}, "status": {"failed", "timeout,lost"},
 		"kind": {"change", "all"}, "view": {"summary"},
 		"since": {middle.CreatedAt.Format(time.RFC3339)}, "until": {middle.CreatedAt.Format(time.RFC3339)},
 	}

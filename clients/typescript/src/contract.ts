@@ -8148,6 +8148,11 @@ export interface components {
          */
         FilterExitCodeNe: number;
         /**
+         * @description `used`: only execs that asked for a connection. `denied`: only execs that were refused one.
+         * @example denied
+         */
+        FilterNetwork: "used" | "denied";
+        /**
          * @description Only execs with this status, or with one of several separated by commas.
          * @example failed,timeout
          */
@@ -8352,6 +8357,11 @@ export interface operations {
                  * @example 0
                  */
                 exit_code_ne?: components["parameters"]["FilterExitCodeNe"];
+                /**
+                 * @description `used`: only execs that asked for a connection. `denied`: only execs that were refused one.
+                 * @example denied
+                 */
+                network?: components["parameters"]["FilterNetwork"];
                 /**
                  * @description Only execs with this status, or with one of several separated by commas.
                  * @example failed,timeout
@@ -8722,6 +8732,11 @@ export interface operations {
                  * @example 0
                  */
                 exit_code_ne?: components["parameters"]["FilterExitCodeNe"];
+                /**
+                 * @description `used`: only execs that asked for a connection. `denied`: only execs that were refused one.
+                 * @example denied
+                 */
+                network?: components["parameters"]["FilterNetwork"];
                 /**
                  * @description Only execs with this status, or with one of several separated by commas.
                  * @example failed,timeout
@@ -11099,6 +11114,11 @@ export interface operations {
                  * @example 0
                  */
                 exit_code_ne?: components["parameters"]["FilterExitCodeNe"];
+                /**
+                 * @description `used`: only execs that asked for a connection. `denied`: only execs that were refused one.
+                 * @example denied
+                 */
+                network?: components["parameters"]["FilterNetwork"];
                 /**
                  * @description Only execs with this status, or with one of several separated by commas.
                  * @example failed,timeout

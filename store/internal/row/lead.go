@@ -71,7 +71,7 @@ func statuses(f audit.Filter) []string {
 // newest, but for their kind, which that index has.
 func plain(f audit.Filter) bool {
 	return len(equalities(f)) == 0 && len(f.Statuses) < 2 && f.Kind != audit.KindChange && !f.Sessions && !f.InputsKept &&
-		f.ExitCodeNot == nil && f.Projects == nil && f.Agents == nil && f.Users == nil
+		f.ExitCodeNot == nil && f.Network == "" && f.Projects == nil && f.Agents == nil && f.Users == nil
 }
 
 // lead chooses the condition whose index a list reads: the rarest condition in the part of the

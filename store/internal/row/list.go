@@ -44,6 +44,12 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int, lea
 	if f.InputsKept && lead.column != "inputs_kept" {
 		where = append(where, db.Hidden("inputs_kept")+" = 'kept'")
 	}
+	switch f.Network {
+	case audit.NetworkUsed:
+		where = append(where, "net_connections > 0")
+	case audit.NetworkDenied:
+		where = append(where, "net_denied > 0")
+	}
 	if f.ExitCodeNot != nil {
 		where = append(where, "+exit_code <> "+param(int64(*f.ExitCodeNot)))
 	}
