@@ -53,7 +53,7 @@ func (n netMode) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 	asked, f := *l.NetMode, s.Fields[n.public]
 	if asked == NetNone || asked == f.Ceiling {
 		f.Layer = layer
-		if layer == LayerManifest && asked == NetNone {
+		if layer == LayerManifest && asked == NetNone && f.Ceiling == NetAllowlist {
 			f.Ceiling, f.CeilingFrom = NetNone, LayerManifest
 		}
 		n.set(s, asked, f)

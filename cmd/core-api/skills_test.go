@@ -70,7 +70,7 @@ func TestSkillsLint(t *testing.T) {
 			[]string{mixed},
 			1,
 			"text.bad/manifest.json#/id: is \"text.demo\", but the folder is called \"text.bad\"; they must be equal\n" +
-				"text.bad/manifest.json#/permissions/net/mode: must be \"none\"\n" + warning + "2 skills: 1 broken, 1 warning.\n", "",
+				"text.bad/manifest.json#/permissions/net/mode: must be one of \"none\", \"allowlist\"\n" + warning + "2 skills: 1 broken, 1 warning.\n", "",
 		},
 		"above a default ceiling": {
 			[]string{greedy},

@@ -3344,11 +3344,11 @@ export interface components {
              */
             ceiling: unknown;
             /**
-             * @description The origin of the ceiling; `session` for an exec in a session, whose value the exec can only lower.
+             * @description The origin of the ceiling; `manifest` for a network that the skill does not want, `session` for an exec in a session, whose value the exec can only lower.
              * @example default
              * @enum {string}
              */
-            ceiling_from: "default" | "settings" | "host" | "session";
+            ceiling_from: "default" | "settings" | "host" | "session" | "manifest";
             /**
              * @description The value of the default or the settings, if the host is too small for it.
              * @example 16384
