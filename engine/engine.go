@@ -136,6 +136,9 @@ type Job struct {
 	// proxy's protocol with conn, close it, and return soon after ctx or conn has ended. Run ends
 	// both with the job and returns after the last call. Nil: the job has no network.
 	OnConnection func(ctx context.Context, conn net.Conn)
+	// ports is called once, when sandbox-init accepts connections to ports, and must not block; see
+	// Resident.ServePorts. Nil: it does not.
+	ports func(Ports)
 	// OnStart is called once, when the container has taken the job, before its first output. May be
 	// nil.
 	OnStart func()

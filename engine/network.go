@@ -13,13 +13,15 @@ import (
 	"secbox/fault"
 )
 
-// connections are the connections that a running job makes to the proxy in its container.
+// connections are the connections that a running job makes to the proxy in its container, or those
+// of Ports to ports there.
 type connections struct {
 	wire    *initproto.Wire
 	session *yamux.Session
 	end     context.CancelFunc
 	passing sync.WaitGroup
-	ready   bool // sandbox-init has a proxy
+	ready   bool   // sandbox-init has a proxy, or accepts connections to ports
+	begun   func() // called when ready is set; nil: nothing
 }
 
 // closingTimeout is how long the job may go on writing to a connection that was closed here. Then
@@ -29,7 +31,7 @@ const closingTimeout = 10 * time.Second
 // newConnections begins to accept the job's connections; nil if the job has no network. The caller
 // must call close.
 func newConnections(job Job, send func(chunk []byte) error) (*connections, error) {
-	if job.OnConnection == nil {
+	if job.OnConnection == nil && job.ports == nil {
 		return nil, nil
 	}
 	c := &connections{wire: initproto.NewWire(send)}
@@ -41,6 +43,10 @@ func newConnections(job Job, send func(chunk []byte) error) (*connections, error
 	}
 	ctx, end := context.WithCancel(context.Background())
 	c.end = end
+	if job.ports != nil {
+		c.begun = func() { job.ports(Ports{c.session.Open}) }
+		return c, nil
+	}
 	c.passing.Go(func() {
 		for {
 			stream, err := c.session.AcceptStream()
@@ -58,6 +64,9 @@ func (c *connections) take(payload []byte) error {
 	if c == nil {
 		return fmt.Errorf("%w: network of a job that has none", initproto.ErrProtocol)
 	}
+	if !c.ready && c.begun != nil {
+		c.begun()
+	}
 	c.ready = true
 	c.wire.Push(payload)
 	return nil
@@ -67,6 +76,9 @@ func (c *connections) take(payload []byte) error {
 func (c *connections) check(e Exit) error {
 	if c == nil || c.ready || e.StartError != "" {
 		return nil
+	}
+	if c.begun != nil {
+		return fault.New(fault.Unsupported, "the sandbox-init in the session's image is too old to reach its ports; rebuild the image (make images)")
 	}
 	return fault.New(fault.Internal, "the job had no network, because the sandbox-init in its image is too old; rebuild the image (make images)")
 }

@@ -248,3 +248,84 @@ func (h *held) Write(p []byte) (int, error) {
 	h.n += len(p)
 	return len(p), nil
 }
+
+// TestPorts: connections to servers of commands, and to nothing else.
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	r, _, _ := resident(t)
+	served := make(chan error, 1)
+	up := enginetest.NewSignal("up")
+	ctx, end := context.WithCancel(t.Context())
+	server := script(`exec python3 -u -c '
+import socket, threading
+def serve(port):
+    s = socket.socket()
+    s.bind(("127.0.0.1", port))
+    s.listen(128)
+    def answer(c):
+        while True:
+            b = c.recv(65536)
+            if not b: break
+            c.sendall(b)
+        c.close()
+    def accept():
+        while True: threading.Thread(target=answer, args=(s.accept()[0],), daemon=True).start()
+    threading.Thread(target=accept).start()
+serve(8000)
+serve(8001)
+print("up")
+'`)
+	go func() {
+		_, err := r.Run(ctx, server, up, io.Discard)
+		served <- err
+	}()
+	opened := make(chan engine.Ports, 1)
+	portsCtx, endPorts := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.ServePorts(portsCtx, func(p engine.Ports) { opened <- p }) }()
+	ports := <-opened
+	select {
+	case <-up.Seen:
+	case err := <-served:
+		t.Fatalf("the server has ended: %v", err)
+	}
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			conn, err := ports.Dial(t.Context(), uint16(8000+i%2))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			content := bytes.Repeat([]byte{byte(i)}, 300_000)
+			go func() {
+				_, _ = conn.Write(content)
+			}()
+			if got := make([]byte, len(content)); true {
+				if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, content) {
+					t.Errorf("%d: %v", i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if _, err := ports.Dial(t.Context(), 9000); !fault.Is(err, fault.UpstreamFailed) {
+		t.Error(err)
+	}
+	if exit, _, _ := output(t, r, script("kill -9 -1; true")); exit.Code != 0 && exit.Signal == 0 {
+		t.Errorf("%+v", exit)
+	}
+	if _, err := ports.Dial(t.Context(), 8000); !fault.Is(err, fault.UpstreamFailed) { // no process is needed to say so
+		t.Error(err)
+	}
+	endPorts()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := ports.Dial(t.Context(), 8000); err == nil {
+		t.Error("a connection was made after the end")
+	}
+	end()
+	<-served
+}

@@ -185,7 +185,16 @@ func (m *multiServer) start(id uint32, spec initproto.Job) {
 		c.grants <- struct{}{}
 	}
 	var refused *initproto.Exit
-	if spec.Network {
+	switch {
+	case spec.Ports:
+		way, err := m.openPorts(func(chunk []byte) error { return m.send(initproto.TypeNetwork, id, chunk) })
+		if err != nil {
+			exit := worker.Refusal(err)
+			refused = &exit
+		} else {
+			c.network = way
+		}
+	case spec.Network:
 		way, err := openNetwork(func(chunk []byte) error { return m.send(initproto.TypeNetwork, id, chunk) })
 		if err != nil {
 			exit := worker.Refusal(err)
@@ -211,9 +220,14 @@ func (m *multiServer) start(id uint32, spec initproto.Job) {
 	go func() {
 		before := m.counters()
 		var exit initproto.Exit
-		if refused != nil {
+		switch {
+		case refused != nil:
 			exit = *refused
-		} else {
+		case spec.Ports:
+			c.network.begin()
+			<-c.kill
+			exit = initproto.Exit{Code: 137, Killed: true}
+		default:
 			c.network.begin()
 			exit = m.run(c)
 		}
@@ -269,11 +283,17 @@ func (m *multiServer) counters() counters {
 	return m.cgroup.read()
 }
 
-// alone reports whether there is only one command.
+// alone reports whether there is only one command that runs in a worker.
 func (m *multiServer) alone() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.commands) == 1
+	n := 0
+	for _, c := range m.commands {
+		if !c.spec.Ports {
+			n++
+		}
+	}
+	return n == 1
 }
 
 // run runs a command in a worker.

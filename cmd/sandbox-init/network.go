@@ -13,9 +13,11 @@ import (
 )
 
 // network is the way out of one job: a listener on the loopback whose connections go to core-api as
-// they are. core-api speaks the proxy protocols, decides and dials.
+// they are. core-api speaks the proxy protocols, decides and dials. Or it is the way in, from
+// core-api to ports of the loopback.
 type network struct {
-	listener net.Listener
+	listener net.Listener // nil: it is the way in
+	accepts  func()       // accepts connections until close
 	send     func(chunk []byte) error
 	wire     *initproto.Wire
 	session  *yamux.Session
@@ -32,18 +34,25 @@ func openNetwork(send func(chunk []byte) error) (*network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the network's proxy: %w", err)
 	}
-	n := &network{
-		listener: listener, send: send, wire: initproto.NewWire(send), places: make(chan struct{}, maxConnections),
+	n, err := newNetwork(send)
+	if err != nil {
+		return nil, err
 	}
+	n.listener, n.accepts = listener, n.accept
+	return n, nil
+}
+
+func newNetwork(send func(chunk []byte) error) (n *network, err error) {
+	n = &network{send: send, wire: initproto.NewWire(send), places: make(chan struct{}, maxConnections)}
 	n.session, err = yamux.Client(n.wire, initproto.Mux())
 	return n, err
 }
 
-// begin tells core-api that the job has a proxy, and accepts connections.
+// begin tells core-api that the network is there, and accepts connections.
 func (n *network) begin() {
 	if n != nil {
 		_ = n.send(nil)
-		go n.accept()
+		go n.accepts()
 	}
 }
 
@@ -66,13 +75,19 @@ func (n *network) accept() {
 	}
 }
 
-// pass passes a connection on until both sides are done, or one fails.
+// pass passes a connection on.
 func (n *network) pass(conn *net.TCPConn) {
-	defer conn.Close()
 	stream, err := n.session.OpenStream()
 	if err != nil {
+		_ = conn.Close()
 		return
 	}
+	carry(conn, stream)
+}
+
+// carry carries a connection until both sides are done, or one fails, and closes both.
+func carry(conn *net.TCPConn, stream net.Conn) {
+	defer conn.Close()
 	defer stream.Close()
 	sent := make(chan struct{})
 	go func() {
@@ -83,7 +98,7 @@ func (n *network) pass(conn *net.TCPConn) {
 		}
 		_ = stream.Close()
 	}()
-	_, err = io.CopyBuffer(onlyWriter{conn}, onlyReader{stream}, make([]byte, initproto.MaxWrite))
+	_, err := io.CopyBuffer(onlyWriter{conn}, onlyReader{stream}, make([]byte, initproto.MaxWrite))
 	if err != nil || conn.CloseWrite() != nil {
 		_ = conn.Close()
 	}
@@ -98,6 +113,8 @@ func (n *network) close() {
 	if n == nil {
 		return
 	}
-	_ = n.listener.Close()
+	if n.listener != nil {
+		_ = n.listener.Close()
+	}
 	_ = n.session.Close()
 }

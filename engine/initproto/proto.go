@@ -133,6 +133,12 @@ type Job struct {
 	// there is one. Older inits run the job without.
 	Network bool `json:"network,omitempty"`
 
+	// Ports requests that nothing runs until a kill: core-api opens connections in the network
+	// frames, each beginning with a port, two bytes, big endian. Init dials it on the container's
+	// loopback, and answers with one byte, such as PortOpen; the connection follows that one. Only
+	// the init that serves many commands knows it. Older ones run Argv.
+	Ports bool `json:"ports,omitempty"`
+
 	// CPUs is the number of processors for the variables that programs read it from; 0: none are
 	// set. Older inits set none.
 	CPUs int64 `json:"cpus,omitempty"`
@@ -142,6 +148,13 @@ type Job struct {
 	OwnPath      bool   `json:"own_path,omitempty"`       // Argv[0] is looked up in the job's PATH
 	PathTail     string `json:"path_tail,omitempty"`      // directories added at the end of PATH, unless Env sets that
 }
+
+// The answers to the port of a connection.
+const (
+	PortOpen    byte = 'o'
+	PortRefused byte = 'r' // nothing listens there, or it is a proxy of init itself
+	PortFailed  byte = 'f' // a server listens, perhaps, and does not accept connections
+)
 
 // Exit is init's report. Every process of the job is dead when it is sent, unless Left is set.
 type Exit struct {

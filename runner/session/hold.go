@@ -138,7 +138,7 @@ func (s *Set) endIdle(x *live) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch now := s.cfg.Now(); {
-	case x.running+x.inside > 0 || now.Before(x.idleAt):
+	case x.running+x.inside+x.dialed > 0 || now.Before(x.idleAt):
 	case now.Before(x.expires):
 		x.close(ErrIdle)
 	default: // both at once

@@ -100,6 +100,8 @@ type live struct {
 	running  int // execs
 	inside   int // programs of Inside.Run
 	watching int // programs of Inside.Watch
+	dialed   int // connections of Dial
+	ports    *ports
 	execs    int64
 	started  time.Time
 	expires  time.Time
@@ -165,7 +167,7 @@ func (x *live) state() State {
 		Terms: x.terms, ID: x.id, ProjectID: x.project, Running: x.running, Execs: x.execs, StartedAt: x.started,
 		ExpiresAt: x.expires,
 	}
-	if x.running+x.inside == 0 {
+	if x.running+x.inside+x.dialed == 0 {
 		st.IdleExpiresAt = x.idleAt
 	}
 	for _, it := range x.contexts {
@@ -190,7 +192,7 @@ func (s *Set) Extend(id string, idle, ttl time.Duration) error {
 	}
 	if idle != 0 {
 		x.terms.Idle, x.idleAt = idle, now.Add(idle)
-		if x.running+x.inside == 0 {
+		if x.running+x.inside+x.dialed == 0 {
 			x.idle.Reset(idle)
 		}
 	}

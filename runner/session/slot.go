@@ -79,11 +79,18 @@ func (x *live) leave(number *int) {
 	defer x.of.mu.Unlock()
 	defer x.leaving.Done()
 	*number--
+	x.rest()
+}
+
+// rest begins the time without a use, if there is none, with Set.mu held.
+func (x *live) rest() {
 	if x.running+x.inside > 0 || x.over {
 		return
 	}
-	x.idleAt = x.of.cfg.Now().Add(x.terms.Idle)
-	x.idle.Reset(x.terms.Idle)
+	if x.dialed == 0 {
+		x.idleAt = x.of.cfg.Now().Add(x.terms.Idle)
+		x.idle.Reset(x.terms.Idle)
+	}
 	if x.of.draining != nil {
 		x.of.draining(x)
 	}
