@@ -10,7 +10,9 @@ import (
 )
 
 // Connection is a connection that a job made or tried to make through the proxy in its container.
-// Times are UTC with microseconds.
+// With ProtocolPort, it is a visit: what one caller did with one port of a session, until a minute
+// without a request. Host is the caller's token, Rule the link that the token has made, if the
+// visit is by one, and Address the client's. Times are UTC with microseconds.
 type Connection struct {
 	ExecID   string   `json:"exec_id"`
 	Seq      int64    `json:"seq"`      // from 1, in the order in which they were asked for
@@ -41,6 +43,7 @@ const (
 	ProtocolConnect Protocol = "connect" // a tunnel of an HTTP proxy
 	ProtocolHTTP    Protocol = "http"    // a request to an HTTP proxy, or an HTTP request in a tunnel
 	ProtocolSOCKS5  Protocol = "socks5"
+	ProtocolPort    Protocol = "port"    // a visit to a port of a session
 	ProtocolUnknown Protocol = "unknown" // neither
 )
 

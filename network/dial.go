@@ -96,11 +96,12 @@ func (w *Way) connect(ctx context.Context, protocol audit.Protocol, host string,
 	defer w.connecting.Done()
 	w.asked++
 	row.Seq = w.asked
+	nth := w.asked - w.visited
 	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.ctx, cancel)()
-	l, r := w.open(ctx, &row, t, valid)
+	l, r := w.open(ctx, &row, nth, t, valid)
 	if r != nil {
 		row.EndedAt, row.End, row.Detail = w.network.cfg.Now(), r.end, r.sentence
 		w.recorder.save(row, !row.Allowed)
@@ -109,15 +110,15 @@ func (w *Way) connect(ctx context.Context, protocol audit.Protocol, host string,
 	return l, nil
 }
 
-// open is connect without the record of a refusal.
-func (w *Way) open(ctx context.Context, row *audit.Connection, t target, valid bool) (*link, *refusal) {
+// open is connect without the record of a refusal, for the nth connection of the job.
+func (w *Way) open(ctx context.Context, row *audit.Connection, nth int64, t target, valid bool) (*link, *refusal) {
 	if !valid {
 		return nil, refuse(audit.ConnName, "%q is neither a host name nor an address", whole.Shorten(row.Host))
 	}
 	if row.Rule = w.rule(t); row.Rule == "" {
 		return nil, refuse(audit.ConnNotAllowed, "%s is not allowed by net.allow of this exec's policy", t)
 	}
-	if row.Seq > w.exec.Limits.NetMaxConnections {
+	if nth > w.exec.Limits.NetMaxConnections {
 		return nil, refuse(audit.ConnLimit, "this exec has asked for %d connections, the net.max_connections of its policy",
 			w.exec.Limits.NetMaxConnections)
 	}

@@ -13,6 +13,7 @@
 //	socks.go    SOCKS5
 //	tunnel.go   what goes through a tunnel, and must name the host that was asked for
 //	recorder.go writes the rows
+//	visit.go    the way in: uses of a port of a session, on record
 //
 // It must not know containers or engines: it gets a net.Conn for each connection of a job.
 package network

@@ -24,6 +24,7 @@ type Config struct {
 	Dial   func(ctx context.Context, address netip.AddrPort) (net.Conn, error)
 	// Connections bounds the connections of all execs at once, PerToken the connections of a token.
 	Connections, PerToken int
+	VisitRest             time.Duration // how long a visit lasts after its last connection; 0: a minute
 	Now                   func() time.Time
 	Logger                *slog.Logger
 }
@@ -36,6 +37,7 @@ type Network struct {
 	mu     sync.Mutex
 	open   int
 	tokens map[string]int
+	ways   map[string]*Way // that are open, by the ids of their execs
 }
 
 // New makes a Network.
@@ -54,7 +56,7 @@ func New(cfg Config) *Network {
 			return d.DialContext(ctx, "tcp", address.String())
 		}
 	}
-	return &Network{cfg: cfg, tokens: map[string]int{}}
+	return &Network{cfg: cfg, tokens: map[string]int{}, ways: map[string]*Way{}}
 }
 
 // enter takes a place for a connection of a token, or says which limit is reached.

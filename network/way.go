@@ -36,9 +36,14 @@ type Way struct {
 
 	out, in atomic.Int64 // bytes of all connections
 
-	mu     sync.Mutex
-	links  map[*link]bool
-	asked  int64
+	mu      sync.Mutex
+	links   map[*link]bool
+	visits  map[visitor]*visit
+	asked   int64
+	visited int64 // of asked
+
+	visitedOut, visitedIn int64 // bytes of visits that have ended
+
 	closed bool
 
 	ctx        context.Context // ends with Close
@@ -51,17 +56,23 @@ type Way struct {
 func (n *Network) Open(exec Exec) *Way {
 	w := &Way{
 		network: n, exec: exec, rules: policy.HostRules(exec.Allow), links: map[*link]bool{},
-		recorder: newRecorder(n.cfg.Store, n.cfg.Logger),
+		visits: map[visitor]*visit{}, recorder: newRecorder(n.cfg.Store, n.cfg.Logger),
 	}
 	w.ctx, w.end = context.WithCancel(context.Background())
 	w.startHTTP()
 	go w.watchIdle()
+	n.mu.Lock()
+	n.ways[exec.ID] = w
+	n.mu.Unlock()
 	return w
 }
 
 // Close ends all connections, and returns what the exec's record tells of them. It waits until
 // their rows are stored, or cannot be. Call it once, when no call of Serve is left.
 func (w *Way) Close() audit.Traffic {
+	w.network.mu.Lock()
+	delete(w.network.ways, w.exec.ID)
+	w.network.mu.Unlock()
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
@@ -74,8 +85,9 @@ func (w *Way) Close() audit.Traffic {
 		l.finish(audit.ConnExecEnded, "the exec has ended")
 	}
 	w.stopHTTP()
+	visitedOut, visitedIn := w.endVisits()
 	t := w.recorder.close()
-	t.BytesOut, t.BytesIn, t.Connections, t.Denied = w.out.Load(), w.in.Load(), w.asked, w.recorder.denied.Load()
+	t.BytesOut, t.BytesIn, t.Connections, t.Denied = w.out.Load()+visitedOut, w.in.Load()+visitedIn, w.asked, w.recorder.denied.Load()
 	return t
 }
 

@@ -411,14 +411,18 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	return x.close(ctx, result)
 }
 
-// openNetwork opens the way out of a job whose policy has one; else nil.
+// openNetwork opens the way out of a job whose policy has one, and the way into a session. It
+// returns nil without either.
 func (x *exec) openNetwork(job *engine.Job) *network.Way {
 	v := x.snapshot.Values
-	if v.NetMode != policy.NetAllowlist || x.cfg.Network == nil {
+	out := v.NetMode == policy.NetAllowlist
+	if in := x.cfg.Ports && x.req.session != nil; x.cfg.Network == nil || !out && !in {
 		return nil
 	}
 	way := x.cfg.Network.Open(network.Exec{ID: x.record.ExecID, Token: gateName(x.req.RequestedBy), Allow: v.NetAllow, Limits: v.NetLimits})
-	job.OnConnection = way.Serve
+	if out {
+		job.OnConnection = way.Serve
+	}
 	return way
 }
 

@@ -78,6 +78,7 @@ type Config struct {
 	User     string      // "uid:gid" of every container
 	Disk     *diskwatch.Watcher
 	Network  *network.Network // may be nil: no job has a network
+	Ports    bool             // DialPort may be called; needs Network
 	Sessions *session.Set     // may be nil: then there are none
 	MaxTTL   time.Duration    // of a session
 	Slots    int              // execs at once, without those in sessions

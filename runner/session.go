@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/network"
 	"secbox/runner/diskwatch"
 	"secbox/runner/session"
 	"secbox/workspace"
@@ -230,6 +232,16 @@ func (r *Runner) EndContext(id, name string) bool { return r.sessions.EndContext
 
 // Inside returns the means to start programs of sandbox-init in a session; see session.Inside.
 func (r *Runner) Inside(id string) session.Inside { return r.sessions.Inside(id) }
+
+// Visitor is who uses a port of a session.
+type Visitor = network.Visitor
+
+// DialPort connects a visitor to a port of a session that runs on this node, on record. The caller
+// must close the connection. Errors are as of session.Set's Dial and
+// network.Network's Visit.
+func (r *Runner) DialPort(ctx context.Context, id string, v Visitor, port uint16) (net.Conn, error) {
+	return r.cfg.Network.Visit(ctx, id, v, port, func(ctx context.Context) (net.Conn, error) { return r.sessions.Dial(ctx, id, port) })
+}
 
 // mostResults is how many bytes of results an answer has.
 const mostResults = 256 << 10
