@@ -162,10 +162,8 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		if err == nil && callFrom(r.Context()).peer == "" { // else that node has checked the Host
 			err = check(r)
 		}
-		if size := headerBytes(r); err == nil && size > MaxHeaderBytes {
-			err = fault.New(fault.HeadersTooLarge, "the address and the headers have %d bytes, more than the %d that a request may have; "+
-				"shorten the address, or remove cookies of this host",
-				size, MaxHeaderBytes)
+		if err == nil {
+			err = checkHeaders(r)
 		}
 		if err != nil {
 			s.refuse(w, r, fault.From(err))
@@ -173,6 +171,16 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// checkHeaders refuses large headers.
+func checkHeaders(r *http.Request) error {
+	size := headerBytes(r)
+	if size <= MaxHeaderBytes {
+		return nil
+	}
+	return fault.New(fault.HeadersTooLarge, "the address and the headers have %d bytes, more than the %d that a request may have; "+
+		"shorten the address, or remove cookies of this host", size, MaxHeaderBytes)
 }
 
 // headerBytes returns the size of a request's first line and headers as HTTP/1.1 has them.

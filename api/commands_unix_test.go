@@ -101,7 +101,7 @@ func TestChoiceEndsRunningCommands(t *testing.T) {
 // TestExamplesOfDocsWork runs each command in a shell and expects a declared successful status.
 func TestExamplesOfDocsWork(t *testing.T) {
 	t.Parallel()
-	f, kept := startWithInputs(t, func(c *api.Config) { c.Runners = &dialledIn{} })
+	f, kept := startWithInputs(t, func(c *api.Config) { c.Runners, c.PreviewDomain = &dialledIn{}, previewDomain })
 	f.runner.files, f.runner.inside = map[string]string{"hi.txt": "hi\n"}, placestest.Here{Dir: t.TempDir()}
 	doc, err := openapi3.NewLoader().LoadFromData(api.Contract())
 	if err != nil {

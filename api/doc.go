@@ -16,6 +16,7 @@
 //   - remotefiles: plain files on a user's own machine
 //   - content: answers that are bytes: pages with entity tags, files with ranges, archives
 //   - sse: writes server-sent events, also for console
+//   - ports: HTTP servers in sessions, from outside: host names, signed links, a proxy
 //   - terminal: the WebSockets of execs' terminals
 //   - sse/ssetest: only tests: a strict reader of server-sent events
 //   - problem: writes errors, also for mcp

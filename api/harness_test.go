@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -328,6 +329,8 @@ func decodeAs[T any](t *testing.T, r reply, status int) T {
 
 // fakeRunner stands where the Docker engine would be. It keeps real rows.
 type fakeRunner struct {
+	dialPort func(ctx context.Context, id string, v runner.Visitor, port uint16) (net.Conn, error)
+
 	stdin func(execID string) (io.WriteCloser, error)
 
 	inside placestest.Here
@@ -623,6 +626,10 @@ func (r *fakeRunner) ExtendSession(_ string, _, _ time.Duration, record func() e
 }
 
 // Inside returns the same for any session.
+func (r *fakeRunner) DialPort(ctx context.Context, id string, v runner.Visitor, port uint16) (net.Conn, error) {
+	return r.dialPort(ctx, id, v, port)
+}
+
 func (r *fakeRunner) Inside(string) session.Inside { return r.inside }
 
 // SessionUsage returns one sample.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -80,6 +81,11 @@ type Runner interface {
 
 	// EndContext ends an interpreter of a session that runs on this node; false if there is none.
 	EndContext(id, name string) bool
+
+	// DialPort connects a visitor to a port of a session that runs on this node, on record. The
+	// caller must close the connection. fault.SessionEnded, fault.SessionLimit,
+	// fault.UpstreamFailed if no server accepts it.
+	DialPort(ctx context.Context, id string, v runner.Visitor, port uint16) (net.Conn, error)
 
 	// Inside returns the means to start programs of sandbox-init in a session.
 	Inside(id string) session.Inside
@@ -378,6 +384,9 @@ type MCP func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold 
 // Tokens verifies bearer tokens.
 type Tokens interface {
 	gate.Tokens
+
+	// ByID returns a token, revoked or not; fault.UnknownToken.
+	ByID(ctx context.Context, id string) (tokens.Token, error)
 
 	// Names returns the names of tokens by id. Unknown ids are left out.
 	Names(ctx context.Context, ids []string) (map[string]string, error)

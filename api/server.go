@@ -23,6 +23,7 @@ import (
 	"secbox/api/inflight"
 	"secbox/api/upload"
 	"secbox/api/visible"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 	"secbox/internal/admission"
 	"secbox/internal/traces"
@@ -105,6 +106,11 @@ type Config struct {
 	// TrustedProxies are addresses and networks of reverse proxies. With any, every request needs a
 	// token, and the log has the address that a proxy gives in X-Forwarded-For.
 	TrustedProxies []string
+
+	// PreviewDomain is a domain name in lower case. Below it, ports of sessions have hosts of their
+	// own; see package ports. Empty: they cannot be reached. LinkKey signs links to them.
+	PreviewDomain string
+	LinkKey       hmackey.Key
 
 	MaxUploadBytes int64                            // 0: 256 MiB
 	UploadRoom     func() (bytes uint64, err error) // free space on the disk of UploadDir; nil: unknown
@@ -223,7 +229,7 @@ func New(cfg Config) (*Server, error) {
 	if _, err := s.catalog.of(cfg.Skills.Now()).list(); err != nil { // encoded before the first request for it
 		return nil, fault.Wrap(fault.Internal, err, "cannot encode the catalog of skills")
 	}
-	s.handler = s.outermost(s.guarded(s.withConsole(e)))
+	s.handler = s.outermost(s.withPorts(s.guarded(s.withConsole(e))))
 	return s, nil
 }
 

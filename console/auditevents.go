@@ -144,7 +144,7 @@ func subjectPage(e admin.Event, role tokens.Role) (ui.Address, bool) {
 		admin.SignedOut,
 		admin.PersonBlocked, admin.PersonUnblocked, admin.WebhookSecret, admin.WebhookDefault:
 		return callerPage(e.Subject, role), e.Subject != ""
-	case admin.Download, admin.SessionExtended:
+	case admin.Download, admin.SessionExtended, admin.PortLinked:
 		return ui.Link("execs", e.Subject), e.Subject != "" && e.Subject != admin.Searched
 	case admin.NodeStarted, admin.NodeEnded, admin.NodeLost, admin.NodeDrained, admin.NodeUndrained, admin.NodeForgotten:
 		return ui.Link("operations"), true

@@ -186,7 +186,7 @@ func start(t *testing.T) server {
 	t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", ownImage).Run() }) // after the server's end
 	cmd := exec.Command("bin/core-api", "serve", "--addr", "127.0.0.1:0", "--log-format", "json",
 		"--workspace-root", s.dir+"/.cache/run/workspaces", "--state-dir", s.dir+"/.cache/run/state", "--skills-dir", s.dir+"/my-skills")
-	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "CORE_API_SANDBOX_IMAGES="+ownImage, "CORE_API_MCP_SERVERS="+ownServer)
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "CORE_API_SANDBOX_IMAGES="+ownImage, "CORE_API_SANDBOX_PREVIEW_DOMAIN=preview.localhost", "CORE_API_MCP_SERVERS="+ownServer)
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

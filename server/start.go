@@ -261,8 +261,8 @@ func (s *Server) makeRunner(context.Context) (err error) {
 	})
 	gauge(s.registry, "secbox_job_connections_open", "Connections that jobs have to hosts of net.allow now.", s.network.Count)
 	if s.runner, err = runner.New(runner.Config{
-		Network: s.network,
-		Inputs:  s.inputs, KeepRequests: s.settings.Audit.InputsMaxMB > 0,
+		Network: s.network, Ports: cfg.PreviewDomain != "",
+		Inputs: s.inputs, KeepRequests: s.settings.Audit.InputsMaxMB > 0,
 		Log: s.audit, Engine: s.engine, Images: s.deps.Own, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace,
 		Ready: s.materialise,
 		Host:  s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), Key: s.key, User: s.deps.User, Disk: s.disk,
@@ -403,6 +403,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		},
 		MaxUploadBytes: cfg.Skills.MaxUploadBytes, UploadRoom: s.freeBytes, Bounds: bounds(cfg),
 		ListenAddr: s.Addr(), AllowedHosts: cfg.HTTP.AllowedHosts, TrustedProxies: cfg.HTTP.TrustedProxies,
+		PreviewDomain: cfg.Sandbox.PreviewDomain, LinkKey: s.key,
 		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
 		Logger:       s.log, Metrics: s.registry, Tracer: s.tracer,
 	})

@@ -24,8 +24,15 @@ var (
 	uidGid     = regexp.MustCompile(`^[0-9]{1,10}:[0-9]{1,10}$`)
 	volumeName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,127}$`) // Docker's own rule
 	module     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}(\.[A-Za-z_][A-Za-z0-9_]{0,63}){0,7}$`)
+	domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	hostName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 )
+
+// endsInNumber matches what browsers take for an IPv4 address.
+var endsInNumber = regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
+
+// maxPreviewDomain leaves room for a port and a session's id before it: names have at most 253.
+const maxPreviewDomain = 253 - len("65535-019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d.")
 
 // poolSlotMB is the memory that one waiting container counts as, in MiB.
 const poolSlotMB = 16
@@ -40,6 +47,7 @@ func (s Settings) check() []fault.Field {
 	s.Node.check(&p)
 	s.HTTP.check(&p)
 	s.Sandbox.check(&p)
+	s.checkPreviewDomain(&p)
 	s.Pool.check(&p)
 	between(&p, "skills.max_upload_bytes", s.Skills.MaxUploadBytes, 1<<10, 256<<20, "larger archives are not unpacked")
 	s.Skills.check(&p)
@@ -67,6 +75,29 @@ func (s Settings) check() []fault.Field {
 			growth, artifacts)
 	}
 	return p.fields
+}
+
+// checkPreviewDomain refuses a domain whose pages could set cookies for the console, or get its.
+func (s Settings) checkPreviewDomain(p *problems) {
+	domain := s.Sandbox.PreviewDomain
+	if domain == "" {
+		return
+	}
+	listens, _, _ := net.SplitHostPort(s.Addr)
+	for _, host := range append([]string{"localhost", listens}, s.HTTP.AllowedHosts...) {
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		host = strings.ToLower(strings.TrimRight(host, "."))
+		switch {
+		case host == "":
+		case host == domain || strings.HasSuffix(host, "."+domain):
+			p.addf("sandbox.preview_domain", "%q has the host %s of the API and the console in it; use a domain for nothing else", domain, host)
+		case strings.Contains(host, ".") && strings.HasSuffix(domain, "."+host): // browsers take no cookie for localhost from below
+			p.addf("sandbox.preview_domain", "%q is below the host %s of the API and the console, for which its pages could set cookies; use another domain",
+				domain, host)
+		}
+	}
 }
 
 func (s Settings) checkServer(p *problems) {
@@ -246,6 +277,10 @@ func (s Sandbox) check(p *problems) {
 		if _, err := parseNetwork(network); err != nil {
 			p.addf(fmt.Sprintf("sandbox.net.private[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24", whole.Shorten(network))
 		}
+	}
+	if d := s.PreviewDomain; d != "" && (!domainName.MatchString(d) || len(d) > maxPreviewDomain || endsInNumber.MatchString(d)) {
+		p.addf("sandbox.preview_domain", "%q is no domain name in lower case of at most %d characters; write one such as preview.example.net, "+
+			"without *, scheme and port", whole.Shorten(d), maxPreviewDomain)
 	}
 	between(p, "sandbox.sessions.max", int64(s.Sessions.Max), 0, 10_000, "each takes a container")
 	between(p, "sandbox.sessions.max_per_token", int64(s.Sessions.MaxPerToken), 0, max(0, int64(s.Sessions.Max)),

@@ -131,6 +131,7 @@ var samples = map[string][3]string{
 	"sandbox.runtime":              {"crun", "io.containerd.runsc.v1", ""},
 	"sandbox.user":                 {"1001:1001", "65534:0", ""},
 	"sandbox.init_volume":          {"a-volume", "b.volume", ""},
+	"sandbox.preview_domain":       {"preview.example.net", "preview.localhost", ""},
 
 	"sandbox.max_concurrent_execs_per_token": {"1", "2", ""},
 	"sandbox.max_queued_execs_per_token":     {"1", "2", ""},
@@ -424,6 +425,8 @@ func TestRelativeDirectoryFlag(t *testing.T) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 500)
+	const preview = "sandbox.preview_domain"
+	noName := []string{"no domain name"}
 	for _, c := range []struct {
 		name, file string
 		env        []string
@@ -574,6 +577,23 @@ func TestErrors(t *testing.T) {
 		{name: "root", env: []string{"CORE_API_SANDBOX_USER=0:0"}, field: "sandbox.user", says: []string{"root"}},
 		{name: "root in disguise", env: []string{"CORE_API_SANDBOX_USER=000:1"}, field: "sandbox.user", says: []string{"root"}},
 		{name: "a user by name", env: []string{"CORE_API_SANDBOX_USER=sandbox"}, field: "sandbox.user", says: []string{"uid:gid"}},
+		{name: "a preview domain that is an address", env: []string{"CORE_API_SANDBOX_PREVIEW_DOMAIN=10.0.0.1"}, field: preview, says: noName},
+		{name: "a preview domain with a star", env: []string{"CORE_API_SANDBOX_PREVIEW_DOMAIN=*.example.net"}, field: preview, says: noName},
+		{name: "a preview domain in upper case", env: []string{"CORE_API_SANDBOX_PREVIEW_DOMAIN=Example.net"}, field: preview, says: noName},
+		{name: "a preview domain with a port", env: []string{"CORE_API_SANDBOX_PREVIEW_DOMAIN=example.net:80"}, field: preview, says: noName},
+		{
+			name: "a preview domain that is too long", env: []string{"CORE_API_SANDBOX_PREVIEW_DOMAIN=" + strings.Repeat("a.", 110) + "net"},
+			field: preview, says: noName,
+		},
+		{name: "a preview domain that is the console's", env: []string{"CORE_API_SANDBOX_PREVIEW_DOMAIN=localhost"}, field: preview, says: []string{"in it"}},
+		{
+			name: "a preview domain above the console", file: "http: {allowed_hosts: [\"Box.example.net:8003\"]}\nsandbox: {preview_domain: example.net}",
+			field: preview, says: []string{"box.example.net", "in it"},
+		},
+		{
+			name: "a preview domain below the console", file: "http: {allowed_hosts: [example.net]}\nsandbox: {preview_domain: preview.example.net}",
+			field: preview, says: []string{"below"},
+		},
 		{
 			name: "a volume that is a path", env: []string{"CORE_API_SANDBOX_INIT_VOLUME=/etc"}, field: "sandbox.init_volume",
 			says: []string{"no name of a Docker volume"},

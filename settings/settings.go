@@ -68,8 +68,9 @@ type Sandbox struct {
 	MaxQueuedPerToken          int `yaml:"max_queued_per_token" default:"half" doc:"Asynchronous execs of one token that may wait; further ones get 429. 0 is the default."`
 	ReservedExecs              int `yaml:"reserved_execs" doc:"Of max_concurrent_execs, those that asynchronous execs leave to other requests. -1: a quarter, rounded up, and none of a single one."`
 
-	Sessions Sessions `yaml:"sessions"`
-	Net      Net      `yaml:"net"`
+	Sessions      Sessions `yaml:"sessions"`
+	Net           Net      `yaml:"net"`
+	PreviewDomain string   `yaml:"preview_domain" default:"off" doc:"Domain name, such as preview.example.net, whose names lead here: HTTP servers in sessions have hosts below it, with a token or a signed link. It must be used for nothing else: see docs/ports.md."`
 
 	Policy            policy.Layer  `yaml:"policy"`
 	PolicyCeiling     policy.Limits `yaml:"policy_ceiling"`

@@ -80,6 +80,7 @@ func (e CallbackState) Valid() bool {
 const (
 	Connect ConnectionProtocol = "connect"
 	HTTP    ConnectionProtocol = "http"
+	Port    ConnectionProtocol = "port"
 	Socks5  ConnectionProtocol = "socks5"
 )
 
@@ -89,6 +90,8 @@ func (e ConnectionProtocol) Valid() bool {
 	case Connect:
 		return true
 	case HTTP:
+		return true
+	case Port:
 		return true
 	case Socks5:
 		return true
@@ -846,7 +849,9 @@ type Connection struct {
 	// Example: 443
 	Port int64 `json:"port"`
 
-	// Protocol How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5.
+	// Protocol How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5. `port` is a visit from outside to a port of a session, until a minute without
+	// a request: `host` is the id of the visitor's token, `rule` the id of the link, if the visitor came by one, and `address` the client's address.
+	//
 	//
 	// Example: connect
 	Protocol ConnectionProtocol `json:"protocol"`
@@ -870,7 +875,8 @@ type Connection struct {
 	StartedAt visible.Timestamp `json:"started_at"`
 }
 
-// ConnectionProtocol How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5.
+// ConnectionProtocol How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5. `port` is a visit from outside to a port of a session, until a minute without
+// a request: `host` is the id of the visitor's token, `rule` the id of the link, if the visitor came by one, and `address` the client's address.
 //
 // Example: connect
 type ConnectionProtocol string
@@ -2964,6 +2970,27 @@ type PoolSpread struct {
 	//
 	// Example: 310.2
 	P95 float64 `json:"p95"`
+}
+
+// PortLink A link to a port of a session.
+type PortLink struct {
+	// ExpiresAt When it expires.
+	//
+	// Example: 2026-11-30T20:10:24Z
+	ExpiresAt time.Time `json:"expires_at"`
+
+	// URL The link, for a browser. Its first answer sets a cookie for this host and leads to the same path without the signature. Any path may be put in place of `/`.
+	//
+	// Example: https://8000-019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d.preview.example.com/?secbox_link=…
+	URL string `json:"url"`
+}
+
+// PortLinkRequest A link that is asked for.
+type PortLinkRequest struct {
+	// TTLSeconds Seconds until it expires; the default is an hour.
+	//
+	// Example: 600
+	TTLSeconds *int64 `json:"ttl_seconds,omitempty"`
 }
 
 // ProblemDocument An error (RFC 9457).
@@ -5097,6 +5124,9 @@ type ExtendSessionJSONRequestBody = SessionExtension
 // MoveSessionFileJSONRequestBody defines body for MoveSessionFile for application/json ContentType.
 type MoveSessionFileJSONRequestBody = FileMove
 
+// CreatePortLinkJSONRequestBody defines body for CreatePortLink for application/json ContentType.
+type CreatePortLinkJSONRequestBody = PortLinkRequest
+
 // InvokeSkillJSONRequestBody defines body for InvokeSkill for application/json ContentType.
 type InvokeSkillJSONRequestBody = InvokeRequest
 
@@ -5442,6 +5472,9 @@ type ServerInterface interface {
 	// WatchSessionFiles Follow changes in a directory of a session: server-sent events
 	// (GET /sandbox/sessions/{session_id}/files/watch)
 	WatchSessionFiles(ctx echo.Context, sessionID SessionID, params WatchSessionFilesParams) error
+	// CreatePortLink Make a link to a port of a session
+	// (POST /sandbox/sessions/{session_id}/ports/{port}/link)
+	CreatePortLink(ctx echo.Context, sessionID SessionID, port string) error
 	// ListSessionProcesses List the processes of a session
 	// (GET /sandbox/sessions/{session_id}/processes)
 	ListSessionProcesses(ctx echo.Context, sessionID SessionID) error
@@ -7907,6 +7940,30 @@ func (w *ServerInterfaceWrapper) WatchSessionFiles(ctx echo.Context) error {
 	return err
 }
 
+// CreatePortLink converts echo context to params.
+func (w *ServerInterfaceWrapper) CreatePortLink(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// ------------- Path parameter "port" -------------
+	var port string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "port", ctx.Param("port"), &port, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter port: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CreatePortLink(ctx, sessionID, port)
+	return err
+}
+
 // ListSessionProcesses converts echo context to params.
 func (w *ServerInterfaceWrapper) ListSessionProcesses(ctx echo.Context) error {
 	var err error
@@ -9337,6 +9394,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.PUT(options.BaseURL+"/sandbox/sessions/:session_id/files/directory", wrapper.MakeSessionDirectory, options.OperationMiddlewares["makeSessionDirectory"]...)
 	router.POST(options.BaseURL+"/sandbox/sessions/:session_id/files/move", wrapper.MoveSessionFile, options.OperationMiddlewares["moveSessionFile"]...)
 	router.GET(options.BaseURL+"/sandbox/sessions/:session_id/files/watch", wrapper.WatchSessionFiles, options.OperationMiddlewares["watchSessionFiles"]...)
+	router.POST(options.BaseURL+"/sandbox/sessions/:session_id/ports/:port/link", wrapper.CreatePortLink, options.OperationMiddlewares["createPortLink"]...)
 	router.GET(options.BaseURL+"/sandbox/sessions/:session_id/processes", wrapper.ListSessionProcesses, options.OperationMiddlewares["listSessionProcesses"]...)
 	router.GET(options.BaseURL+"/sandbox/sessions/:session_id/usage", wrapper.GetSessionUsage, options.OperationMiddlewares["getSessionUsage"]...)
 	router.GET(options.BaseURL+"/sandbox/stats", wrapper.ExecStats, options.OperationMiddlewares["execStats"]...)
@@ -11275,6 +11333,30 @@ func (response WatchSessionFiles200TextEventStreamResponse) VisitWatchSessionFil
 	}
 }
 
+type CreatePortLinkRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+	Port      string    `json:"port"`
+	Body      *CreatePortLinkJSONRequestBody
+}
+
+type CreatePortLinkResponseObject interface {
+	VisitCreatePortLinkResponse(w http.ResponseWriter) error
+}
+
+type CreatePortLink201JSONResponse PortLink
+
+func (response CreatePortLink201JSONResponse) VisitCreatePortLinkResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListSessionProcessesRequestObject struct {
 	SessionID SessionID `json:"session_id"`
 }
@@ -12549,6 +12631,9 @@ type StrictServerInterface interface {
 	// WatchSessionFiles Follow changes in a directory of a session: server-sent events
 	// (GET /sandbox/sessions/{session_id}/files/watch)
 	WatchSessionFiles(ctx context.Context, request WatchSessionFilesRequestObject) (WatchSessionFilesResponseObject, error)
+	// CreatePortLink Make a link to a port of a session
+	// (POST /sandbox/sessions/{session_id}/ports/{port}/link)
+	CreatePortLink(ctx context.Context, request CreatePortLinkRequestObject) (CreatePortLinkResponseObject, error)
 	// ListSessionProcesses List the processes of a session
 	// (GET /sandbox/sessions/{session_id}/processes)
 	ListSessionProcesses(ctx context.Context, request ListSessionProcessesRequestObject) (ListSessionProcessesResponseObject, error)
@@ -14678,6 +14763,55 @@ func (sh *strictHandler) WatchSessionFiles(ctx echo.Context, sessionID SessionID
 		return err
 	} else if validResponse, ok := response.(WatchSessionFilesResponseObject); ok {
 		return validResponse.VisitWatchSessionFilesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreatePortLink operation middleware
+func (sh *strictHandler) CreatePortLink(ctx echo.Context, sessionID SessionID, port string) error {
+	var request CreatePortLinkRequestObject
+
+	request.SessionID = sessionID
+	request.Port = port
+
+	var body CreatePortLinkJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CreatePortLink(ctx.Request().Context(), request.(CreatePortLinkRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreatePortLink")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreatePortLinkResponseObject); ok {
+		return validResponse.VisitCreatePortLinkResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -49,6 +49,7 @@ const (
 	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
 	WorkspaceRemoved Kind = "workspace_removed" // id of the user's workspace, which was not used for long
 	SessionExtended  Kind = "session_extended"  // id of the session of execs
+	PortLinked       Kind = "port_linked"       // id of the session of execs, to a port of which a link was made
 	ProjectRemoved   Kind = "project_removed"   // id of the project, whose files were removed by request
 	HoldAdded        Kind = "hold_added"        // id of the hold
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
@@ -70,7 +71,7 @@ func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted,
 		BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted, ChangesRefused,
-		ExecsRemoved, RetentionRun, WorkspaceRemoved, ProjectRemoved, SessionExtended, HoldAdded, HoldRemoved, SignedIn, SignedOut,
+		ExecsRemoved, RetentionRun, WorkspaceRemoved, ProjectRemoved, SessionExtended, PortLinked, HoldAdded, HoldRemoved, SignedIn, SignedOut,
 		PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, ImageAllowed, ImageRemoved,
 		SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}

@@ -382,7 +382,7 @@ func areaOf(e admin.Event) Area {
 		return Removal
 	case admin.Download, admin.Export, admin.DownloadsOmitted, admin.ExportsOmitted:
 		return Reading
-	case admin.SignedIn, admin.SignedOut, admin.SessionExtended:
+	case admin.SignedIn, admin.SignedOut, admin.SessionExtended, admin.PortLinked:
 		return Sessions
 	case admin.NodeEnded, admin.NodeLost, admin.NodeDrained, admin.NodeUndrained, admin.NodeForgotten:
 		return Nodes

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -60,6 +61,24 @@ func (c *Client) ExtendSession(ctx context.Context, id string, ttl time.Duration
 	body := map[string]int64{"ttl_ms": ttl.Milliseconds()}
 	_, err = c.json(ctx, call{method: http.MethodPost, path: segments("sandbox", "sessions", id, "extend"), body: body}, &s)
 	return s, err
+}
+
+// PortLink is a link to a port of a session.
+type PortLink struct {
+	URL       string    `json:"url"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// LinkPort makes a link to a port of a session, on which a server listens inside. It expires after
+// ttl; 0: an hour.
+func (c *Client) LinkPort(ctx context.Context, id string, port int, ttl time.Duration) (l PortLink, err error) {
+	body := map[string]int64{}
+	if ttl != 0 {
+		body["ttl_seconds"] = int64(ttl.Seconds())
+	}
+	path := segments("sandbox", "sessions", id, "ports", strconv.Itoa(port), "link")
+	_, err = c.json(ctx, call{method: http.MethodPost, path: path, body: body}, &l)
+	return l, err
 }
 
 // EndSession ends a session and what runs in it.

@@ -13,7 +13,7 @@ import (
 func sessionCommand(getenv func(string) string) *cobra.Command {
 	c := connection{getenv: getenv}
 	cmd := &cobra.Command{
-		Use: "session", Short: "Start, list, extend and end sessions: containers that stay, for many execs",
+		Use: "session", Short: "Start, list, extend, reach and end sessions: containers that stay, for many execs",
 		Example: `  S=$(secbox session start --idle 10m)
   secbox exec --session $S -- bash -c 'echo 1 >/tmp/kept'
   secbox exec --session $S -- cat /tmp/kept
@@ -98,6 +98,23 @@ func sessionCommand(getenv func(string) string) *cobra.Command {
 			return err
 		}),
 	}
+	var linkFor time.Duration
+	link := &cobra.Command{
+		Use: "link SESSION PORT", Short: "Print a link for a browser to a server in a session", Args: cobra.ExactArgs(2),
+		Example: "  secbox session link $S 8000 --for 10m",
+		RunE: verb(&c, func(cmd *cobra.Command, api *client.Client, args []string) error {
+			port, err := strconv.ParseUint(args[1], 10, 16)
+			if err != nil {
+				return exit{2, fmt.Sprintf("%q is no port; give a number from 1024 to 65535", args[1])}
+			}
+			l, err := api.LinkPort(cmd.Context(), args[0], int(port), linkFor)
+			if err == nil {
+				fmt.Fprintln(cmd.OutOrStdout(), l.URL)
+			}
+			return err
+		}),
+	}
+	link.Flags().DurationVar(&linkFor, "for", 0, "how long the link works, such as 10m; an hour without it, at most 24h")
 	end := &cobra.Command{
 		Use: "end SESSION…", Short: "End sessions, and what runs in them", Args: cobra.MinimumNArgs(1), Example: "  secbox session end $S",
 		RunE: verb(&c, func(cmd *cobra.Command, api *client.Client, args []string) error {
@@ -110,6 +127,6 @@ func sessionCommand(getenv func(string) string) *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.AddCommand(start, list, show, extend, end)
+	cmd.AddCommand(start, list, show, extend, link, end)
 	return cmd
 }

@@ -85,6 +85,9 @@ func changesOf(t *testing.T, f Fixture) map[admin.Kind][]func(context.Context) e
 		admin.SessionExtended: {func(ctx context.Context) error {
 			return admin.Record(ctx, f.AdminEvents(), admin.SessionExtended, next(), nil)
 		}},
+		admin.PortLinked: {func(ctx context.Context) error {
+			return admin.Record(ctx, f.AdminEvents(), admin.PortLinked, next(), nil)
+		}},
 		admin.HoldAdded: {func(ctx context.Context) error {
 			_, err := f.Retention().AddHold(ctx, retention.Hold{ID: newID(), Kind: retention.HoldProject, Value: next(), Reason: "a trial"})
 			return err

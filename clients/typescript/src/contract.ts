@@ -234,6 +234,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/sandbox/sessions/{session_id}/ports/{port}/link": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a link to a port of a session
+         * @description A URL that leads to an HTTP server on the loopback of the session's container, for browsers and for people without a token. It is signed, for this session and
+         *     port only, and ends when it expires, when the token that made it is revoked, and with the session. The host is `<port>-<session_id>.<domain>`, with the domain of the setting
+         *     `sandbox.preview_domain`; without that setting, the answer is 501. On that host, programs may send `Authorization: Bearer <token>` instead, with a token that could make the link.
+         *     Each link is on record as an event `port_linked`, and each use of the port is among the connections of the session's exec.
+         */
+        post: operations["createPortLink"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sandbox/sessions/{session_id}/contexts/{name}": {
         parameters: {
             query?: never;
@@ -2545,6 +2568,31 @@ export interface components {
             policy_overrides?: components["schemas"]["PolicyOverrides"];
             task_ref?: components["schemas"]["TaskRef"];
         };
+        /** @description A link that is asked for. */
+        PortLinkRequest: {
+            /**
+             * Format: int64
+             * @description Seconds until it expires; the default is an hour.
+             * @default 3600
+             * @example 600
+             */
+            ttl_seconds: number;
+        };
+        /** @description A link to a port of a session. */
+        PortLink: {
+            /**
+             * Format: uri
+             * @description The link, for a browser. Its first answer sets a cookie for this host and leads to the same path without the signature. Any path may be put in place of `/`.
+             * @example https://8000-019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d.preview.example.com/?secbox_link=…
+             */
+            url: string;
+            /**
+             * Format: date-time
+             * @description When it expires.
+             * @example 2026-11-30T20:10:24Z
+             */
+            expires_at: string;
+        };
         /** @description When a session is to end. */
         SessionExtension: {
             /**
@@ -3704,11 +3752,12 @@ export interface components {
              */
             seq: number;
             /**
-             * @description How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5.
+             * @description How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5. `port` is a visit from outside to a port of a session, until a minute without
+             *     a request: `host` is the id of the visitor's token, `rule` the id of the link, if the visitor came by one, and `address` the client's address.
              * @example connect
              * @enum {string}
              */
-            protocol: "connect" | "http" | "socks5";
+            protocol: "connect" | "http" | "socks5" | "port";
             /**
              * @description The name or address that was asked for, at most 253 bytes.
              * @example api.example.org
@@ -7324,6 +7373,15 @@ export interface components {
                 "application/problem+json": components["schemas"]["ProblemDocument"];
             };
         };
+        /** @description `unsupported`: the operator has not set `sandbox.preview_domain`. */
+        PortsOff: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["ProblemDocument"];
+            };
+        };
         /** @description `outcome_unknown`: the program for the operation was killed by a command of the session, or by the end of the session's memory; look whether the change was made. */
         FileOutcomeUnknown: {
             headers: {
@@ -9109,6 +9167,59 @@ export interface operations {
             415: components["responses"]["UnsupportedMedia"];
             429: components["responses"]["TooManyChanges"];
             500: components["responses"]["Internal"];
+            503: components["responses"]["DatabaseUnavailable"];
+        };
+    };
+    createPortLink: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The session's id, a UUID.
+                 * @example 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+                 */
+                session_id: components["parameters"]["SessionID"];
+                /**
+                 * @description The port, from 1024 to 65535.
+                 * @example 8000
+                 */
+                port: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "ttl_seconds": 600
+                 *     }
+                 */
+                "application/json": components["schemas"]["PortLinkRequest"];
+            };
+        };
+        responses: {
+            /** @description The link. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PortLink"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["UnknownExec"];
+            408: components["responses"]["TooSlow"];
+            409: components["responses"]["SessionEnded"];
+            410: components["responses"]["Removed"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMedia"];
+            429: components["responses"]["TooManyChanges"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["PortsOff"];
             503: components["responses"]["DatabaseUnavailable"];
         };
     };
@@ -11252,7 +11363,7 @@ export interface operations {
                  * @description Only events of this kind.
                  * @example token_created
                  */
-                kind?: "token_created" | "token_revoked" | "node_started" | "node_ended" | "node_lost" | "node_drained" | "node_undrained" | "node_forgotten" | "baseline_promoted" | "baseline_deleted" | "backend_chosen" | "export" | "download" | "downloads_omitted" | "exports_omitted" | "changes_refused" | "execs_removed" | "retention_run" | "workspace_removed" | "project_removed" | "session_extended" | "hold_added" | "hold_removed" | "signed_in" | "signed_out" | "person_blocked" | "person_unblocked" | "webhook_secret" | "webhook_default" | "image_allowed" | "image_removed" | "skills_repair" | "schema_migrated" | "log_key_replaced";
+                kind?: "token_created" | "token_revoked" | "node_started" | "node_ended" | "node_lost" | "node_drained" | "node_undrained" | "node_forgotten" | "baseline_promoted" | "baseline_deleted" | "backend_chosen" | "export" | "download" | "downloads_omitted" | "exports_omitted" | "changes_refused" | "execs_removed" | "retention_run" | "workspace_removed" | "project_removed" | "session_extended" | "port_linked" | "hold_added" | "hold_removed" | "signed_in" | "signed_out" | "person_blocked" | "person_unblocked" | "webhook_secret" | "webhook_default" | "image_allowed" | "image_removed" | "skills_repair" | "schema_migrated" | "log_key_replaced";
                 /**
                  * @description Only events of the actor with this id: a token, a node, or `core-api` for commands.
                  * @example core-api
