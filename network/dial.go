@@ -118,6 +118,15 @@ func (w *Way) open(ctx context.Context, row *audit.Connection, nth int64, t targ
 	if row.Rule = w.rule(t); row.Rule == "" {
 		return nil, refuse(audit.ConnNotAllowed, "%s is not allowed by net.allow of this exec's policy", t)
 	}
+	if entries := w.credentials(t); len(entries) > 0 {
+		if _, r := w.values(ctx, t, entries); r != nil {
+			return nil, r
+		}
+		if row.Seq > audit.MaxConnections {
+			return nil, refuse(audit.ConnLimit, "this exec has asked for %d connections; further ones have no row on record, and secrets are "+
+				"only sent on record", audit.MaxConnections)
+		}
+	}
 	if nth > w.exec.Limits.NetMaxConnections {
 		return nil, refuse(audit.ConnLimit, "this exec has asked for %d connections, the net.max_connections of its policy",
 			w.exec.Limits.NetMaxConnections)

@@ -78,17 +78,19 @@ func (s *store) all() (rows []audit.Connection) {
 // fixture is a way out with its servers: good.example.org and api.good.example.org have goodAddr,
 // evil.example.net otherAddr. Every port leads to the servers: 443 to one with TLS.
 type fixture struct {
-	t     *testing.T
-	store *store
-	way   *network.Way
-	proxy string // host:port
+	t       *testing.T
+	store   *store
+	way     *network.Way
+	network *network.Network
+	proxy   string // host:port
 
-	mu      sync.Mutex
-	names   map[string][]netip.Addr
-	lookups []string
-	dialed  []netip.AddrPort
-	seen    []string // hosts of the requests that the servers have got
-	raw     []string // what came in other connections
+	mu       sync.Mutex
+	names    map[string][]netip.Addr
+	lookups  []string
+	dialed   []netip.AddrPort
+	seen     []string // hosts of the requests that the servers have got
+	requests []string // method, URL and headers of credentials of the requests
+	raw      []string // what came in other connections
 
 	plain, secure *httptest.Server
 	echo          net.Listener
@@ -103,6 +105,12 @@ var limits = policy.NetLimits{NetMaxBytes: 100 << 20, NetConnections: 64, NetMax
 // start starts a way out to the hosts.
 func start(t *testing.T, allow []string, change ...func(*network.Config, *policy.NetLimits)) *fixture {
 	t.Helper()
+	return startExec(t, network.Exec{Allow: allow}, change...)
+}
+
+// startExec is start for an exec without id, token and limits.
+func startExec(t *testing.T, exec network.Exec, change ...func(*network.Config, *policy.NetLimits)) *fixture {
+	t.Helper()
 	f := &fixture{t: t, store: &store{rows: map[int64]audit.Connection{}}, limits: limits, names: map[string][]netip.Addr{
 		"good.example.org": {goodAddr}, "api.good.example.org": {goodAddr}, "evil.example.net": {otherAddr},
 		"inside.example.org": {netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("169.254.169.254")},
@@ -111,10 +119,13 @@ func start(t *testing.T, allow []string, change ...func(*network.Config, *policy
 	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		f.seen = append(f.seen, r.Host)
+		f.requests = append(f.requests, r.Method+" "+r.URL.String()+" "+strings.Join(r.Header["Authorization"], "|")+" "+r.Header.Get("X-Key"))
 		f.mu.Unlock()
 		switch r.URL.Path {
 		case "/inside":
 			http.Redirect(rw, r, "http://169.254.169.254/latest/meta-data/", http.StatusFound)
+		case "/elsewhere":
+			http.Redirect(rw, r, "https://evil.example.net/", http.StatusFound)
 		case "/upgrade":
 			conn, _, _ := http.NewResponseController(rw).Hijack()
 			defer conn.Close()
@@ -189,7 +200,9 @@ func start(t *testing.T, allow []string, change ...func(*network.Config, *policy
 	for _, c := range change {
 		c(&cfg, &f.limits)
 	}
-	f.way = network.New(cfg).Open(network.Exec{ID: "exec-1", Token: "t", Allow: allow, Limits: f.limits})
+	f.network = network.New(cfg)
+	exec.ID, exec.Token, exec.Limits = "exec-1", "t", f.limits
+	f.way = f.network.Open(exec)
 	ctx, end := context.WithCancel(context.Background())
 	l := listen(t)
 	f.proxy = l.Addr().String()

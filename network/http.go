@@ -59,7 +59,7 @@ func (w *Way) startHTTP() {
 	w.conns = &connQueue{conns: make(chan net.Conn), done: make(chan struct{})}
 	idle := time.Duration(w.exec.Limits.NetIdleMS) * time.Millisecond
 	w.requests = &http.Transport{
-		DialContext: w.dialRequest, DisableCompression: true, MaxIdleConns: maxIdleConns, MaxIdleConnsPerHost: maxIdleConns,
+		DialContext: w.dialRequest, DialTLSContext: w.dialTLS, DisableCompression: true, MaxIdleConns: maxIdleConns, MaxIdleConnsPerHost: maxIdleConns,
 		IdleConnTimeout: min(idle, 30*time.Second), MaxResponseHeaderBytes: maxHeader,
 	}
 	w.server = &http.Server{
@@ -186,30 +186,45 @@ func (w *Way) recordRefusal(protocol audit.Protocol, host string, port uint16, r
 
 // handleInTunnel handles a request in a tunnel, whose host must be the tunnel's.
 func (w *Way) handleInTunnel(rw http.ResponseWriter, r *http.Request, c *clientConn) {
-	host, port, ok := splitHostPort(r.Host, 80)
+	scheme := "http"
+	if c.secure {
+		scheme = "https"
+	}
+	host, port, ok := splitHostPort(r.Host, defaultPort(scheme))
 	asked, valid := parseTarget(host, port)
 	// The port of a Host header is the one of the tunnel, or is left out.
 	same := ok && valid && asked.host() == c.target.host() && (asked.port == c.target.port || !strings.Contains(r.Host, ":"))
-	if r.Method == http.MethodConnect || !same || (r.URL.Host != "" && r.URL.Scheme != "http") {
+	if r.Method == http.MethodConnect || !same || (r.URL.Host != "" && r.URL.Scheme != scheme) {
 		w.deny(rw, r.Host, audit.ConnMismatch, fmt.Sprintf("a request for %s came in a tunnel to %s", whole.Shorten(r.Host), *c.target))
 		return
 	}
-	r.URL.Scheme, r.URL.Host = "http", c.target.String()
+	r.URL.Scheme, r.URL.Host = scheme, c.target.String()
 	w.forward(rw, r)
 }
 
 // forward sends a request to the host that its URL names.
 func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
-	host, port, _ := splitHostPort(r.URL.Host, 80)
-	if t, valid := parseTarget(host, port); !valid || w.rule(t) == "" { // on record, also if the client is gone already
+	host, port, _ := splitHostPort(r.URL.Host, defaultPort(r.URL.Scheme))
+	t, valid := parseTarget(host, port)
+	if !valid || w.rule(t) == "" { // on record, also if the client is gone already
 		_, refused := w.connect(context.WithoutCancel(r.Context()), audit.ProtocolHTTP, host, port)
+		http.Error(rw, "secbox: "+refused.sentence, status(refused))
+		return
+	}
+	if why := w.objection(r, t, r.URL.Scheme == "https"); why != "" {
+		w.deny(rw, t.String(), audit.ConnProtocol, why)
+		return
+	}
+	r, addCredentials, refused := w.withCredentials(r, t)
+	if refused != nil {
+		w.recordRefusal(audit.ProtocolHTTP, host, port, refused)
 		http.Error(rw, "secbox: "+refused.sentence, status(refused))
 		return
 	}
 	proxy := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.Host = p.Out.URL.Host
-			if host, port, ok := splitHostPort(p.Out.Host, 80); ok && port == 80 {
+			if host, port, ok := splitHostPort(p.Out.Host, 80); ok && port == defaultPort(p.Out.URL.Scheme) {
 				p.Out.Host = host
 				if strings.Contains(host, ":") {
 					p.Out.Host = "[" + host + "]"
@@ -218,6 +233,7 @@ func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
 			if _, ok := p.Out.Header["User-Agent"]; !ok {
 				p.Out.Header["User-Agent"] = nil // or net/http would add its own
 			}
+			addCredentials(p.Out)
 		},
 		Transport: w.requests, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) {
@@ -238,6 +254,14 @@ func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	proxy.ServeHTTP(rw, r)
+}
+
+// defaultPort is the port of URLs without one.
+func defaultPort(scheme string) uint16 {
+	if scheme == "https" {
+		return 443
+	}
+	return 80
 }
 
 // dialRequest dials the host of a request.

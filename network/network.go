@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"crypto/x509"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -22,6 +23,10 @@ type Config struct {
 	// net.Dialer.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, address netip.AddrPort) (net.Conn, error)
+	// Secrets are what policies have in net.credentials; nil: there are none. RootCAs verify the
+	// hosts that get them; nil: the system's.
+	Secrets Secrets
+	RootCAs *x509.CertPool
 	// Connections bounds the connections of all execs at once, PerToken the connections of a token.
 	Connections, PerToken int
 	VisitRest             time.Duration // how long a visit lasts after its last connection; 0: a minute
@@ -33,6 +38,8 @@ type Config struct {
 type Network struct {
 	cfg Config
 	own ownAddresses
+	// authority returns the authority of the process.
+	authority func() (*authority, error)
 
 	mu     sync.Mutex
 	open   int
@@ -56,7 +63,13 @@ func New(cfg Config) *Network {
 			return d.DialContext(ctx, "tcp", address.String())
 		}
 	}
-	return &Network{cfg: cfg, tokens: map[string]int{}, ways: map[string]*Way{}}
+	return &Network{cfg: cfg, tokens: map[string]int{}, ways: map[string]*Way{}, authority: sync.OnceValues(func() (*authority, error) {
+		var hosts []string
+		if cfg.Secrets != nil {
+			hosts = cfg.Secrets.Hosts()
+		}
+		return newAuthority(hosts, cfg.Now)
+	})}
 }
 
 // enter takes a place for a connection of a token, or says which limit is reached.

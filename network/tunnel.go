@@ -46,13 +46,17 @@ func (w *Way) tunnel(c *clientConn, l *link) {
 		}
 		l.finish(refused.end, refused.sentence)
 		abort(c.Conn)
-	case kind == contentHTTP:
+	case kind == contentHTTP, kind == contentTLS && len(w.credentials(asked)) > 0:
 		spared.Store(true)
 		_ = l.SetReadDeadline(time.Unix(1, 0))
 		if <-back != 0 {
 			return // the host has sent something that no request has asked for
 		}
 		_ = l.SetReadDeadline(time.Time{})
+		if kind == contentTLS {
+			w.endTLS(c, l, asked)
+			return
+		}
 		inner := &clientConn{Conn: c.Conn, r: c.r, target: &asked, spare: &atomic.Pointer[link]{}}
 		inner.spare.Store(l)
 		w.serveHTTP(inner)

@@ -22,6 +22,8 @@ type Exec struct {
 	Token  string   // whose share of connections they use
 	Allow  []string // the hosts, see policy.HostRule
 	Limits policy.NetLimits
+	// Credentials are added to requests to their hosts.
+	Credentials []policy.Credential
 }
 
 // Way is the way out of one exec. It is safe for concurrent use.
@@ -144,6 +146,7 @@ type clientConn struct {
 	r      *bufio.Reader
 	target *target               // what a tunnel was opened to; nil: requests name their hosts
 	rest   io.Reader             // what follows the first bytes; nil: r
+	secure bool                  // the requests in it came over TLS, which core-api has ended
 	spare  *atomic.Pointer[link] // the connection of a tunnel, for its first request; may be nil
 	done   chan struct{}         // closed with the connection, if not nil
 	once   sync.Once

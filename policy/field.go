@@ -64,7 +64,10 @@ func (c common[V, C]) get(v *Values) any { return *c.value(v) }
 func (c common[V, C]) set(s *Snapshot, value V, f Field) {
 	*c.value(&s.Values) = value
 	f.Value = value
-	if list, ok := f.Value.([]string); ok {
+	switch list := f.Value.(type) {
+	case []string:
+		f.Value = slices.Clone(list)
+	case []Credential:
 		f.Value = slices.Clone(list)
 	}
 	s.Fields[c.public] = f

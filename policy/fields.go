@@ -25,6 +25,8 @@ type Limits struct {
 type Layer struct {
 	NetMode  *string  `json:"net.mode,omitempty"`
 	NetAllow []string `json:"net.allow,omitzero"` // empty: no host may be reached
+	// NetCredentials are never asked for by the settings, which have the secrets.
+	NetCredentials []Credential `json:"net.credentials,omitzero" yaml:"-"`
 	Limits
 	Image   *string  `json:"image,omitempty"`
 	FSRead  []string `json:"fs.read,omitzero"`  // empty: nothing may be read
@@ -51,13 +53,14 @@ type NetLimits struct {
 
 // Values is the effective policy: every field has a value.
 type Values struct {
-	NetMode                string   `json:"net.mode"`
-	NetAllow               []string `json:"net.allow"` // hosts, in the form of HostRule
-	TimeoutMS              int64    `json:"timeout_ms"`
-	KillGraceMS            int64    `json:"kill_grace_ms"` // from SIGTERM to the kill at TimeoutMS
-	MaxStdoutBytes         int64    `json:"max_stdout_bytes"`
-	MaxStderrBytes         int64    `json:"max_stderr_bytes"`
-	MaxArtifactsBytesTotal int64    `json:"max_artifacts_bytes_total"`
+	NetMode                string       `json:"net.mode"`
+	NetAllow               []string     `json:"net.allow"` // hosts, in the form of HostRule
+	NetCredentials         []Credential `json:"net.credentials"`
+	TimeoutMS              int64        `json:"timeout_ms"`
+	KillGraceMS            int64        `json:"kill_grace_ms"` // from SIGTERM to the kill at TimeoutMS
+	MaxStdoutBytes         int64        `json:"max_stdout_bytes"`
+	MaxStderrBytes         int64        `json:"max_stderr_bytes"`
+	MaxArtifactsBytesTotal int64        `json:"max_artifacts_bytes_total"`
 	ContainerLimits
 	NetLimits
 	Image   string   `json:"image"`
@@ -85,6 +88,7 @@ const (
 	FieldRuntime        = "runtime"
 
 	FieldNetAllow          = "net.allow"
+	FieldNetCredentials    = "net.credentials"
 	FieldNetMaxBytes       = "net.max_bytes"
 	FieldNetConnections    = "net.connections"
 	FieldNetMaxConnections = "net.max_connections"
@@ -101,7 +105,8 @@ const maxBytes = 1 << 50
 
 // fields is every field of a policy, in the order of reports. The merge of one field does not
 // depend on another, except that fs.read depends on the fs.write of the layers before, so it comes
-// first, and that the default of a field may follow others, which is set last.
+// first, that net.credentials needs the net.mode and net.allow of its own layer, so it comes after
+// them, and that the default of a field may follow others, which is set last.
 var fields = []field{
 	netMode{common[string, string]{
 		public: FieldNetMode, doc: "Network of a job: none, or allowlist for the hosts of net.allow through a proxy.", scope: container,
@@ -110,6 +115,11 @@ var fields = []field{
 	netAllow{common[[]string, []string]{
 		public: FieldNetAllow, doc: "Hosts that jobs may reach: api.example.org, *.example.org:8443, 192.0.2.7.", scope: container, later: true,
 		value: func(v *Values) *[]string { return &v.NetAllow },
+	}},
+	netCredentials{common[[]Credential, []string]{
+		public: FieldNetCredentials, doc: "Secrets that core-api adds to the requests of jobs to hosts of net.allow.", scope: container,
+		later: true,
+		value: func(v *Values) *[]Credential { return &v.NetCredentials },
 	}},
 	number[int64]{
 		common: common[int64, int64]{

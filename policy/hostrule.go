@@ -131,6 +131,11 @@ func (r HostRule) Allows(name string, addr netip.Addr, port uint16) bool {
 	}
 }
 
+// AllowsName is Allows for a host with a name.
+func (r HostRule) AllowsName(name string, port uint16) bool {
+	return !r.addr.IsValid() && r.Allows(name, netip.Addr{}, port)
+}
+
 // covers reports whether the rule allows all that another one allows.
 func (r HostRule) covers(other HostRule) bool {
 	if r.port != other.port && (r.port != 0 || !slices.Contains(webPorts, other.port)) {

@@ -312,6 +312,8 @@ func drawLayer(t *rapid.T, who string) policy.Layer {
 				rapid.SampledFrom([]float64{c.good.(float64), def, c.ceiling.(float64)}), rapid.Float64()).Draw(t, label)
 		case string:
 			value = rapid.SampledFrom([]any{def, c.good, c.other, c.above, c.invalid[0]}).Draw(t, label)
+		case []policy.Credential:
+			value = rapid.SampledFrom([]any{def, c.above, c.invalid[1]}).Draw(t, label)
 		default:
 			value = drawList(t, label)
 		}
@@ -332,6 +334,7 @@ func drawConfig(t *rapid.T) policy.Config {
 		CPUCores:  maybe(t, "ceiling.cpu", rapid.Float64Range(1, 100)),
 		PIDs:      maybe(t, "ceiling.pids", rapid.Int64Range(256, 1<<20)),
 	}
+	cfg.Settings.NetCredentials = nil
 	if _, err := policy.New(cfg); err != nil && rapid.IntRange(0, 9).Draw(t, "keep broken settings") > 0 {
 		for _, f := range fault.From(err).Fields { // drop invalid values
 			if name, ok := strings.CutPrefix(f.Field, "sandbox.policy."); ok {

@@ -18,8 +18,9 @@ type Config struct {
 	// time. It looks again for a wanted one that it does not know. Nil: there are none. It is
 	// called at each Resolve.
 	Own            func(wanted string) []string
-	Runtime        string // the OCI runtime by the engine's name for it; empty: the engine's default
-	SettingsDigest string // goes into every snapshot as it is
+	Runtime        string                // the OCI runtime by the engine's name for it; empty: the engine's default
+	Secrets        map[string]SecretRule // what layers may ask for in net.credentials, by the secret's name
+	SettingsDigest string                // goes into every snapshot as it is
 }
 
 // Resolver makes snapshots. It is safe for concurrent use.
@@ -29,6 +30,7 @@ type Resolver struct {
 	allowed  []string // images, the default one first
 	own      func(wanted string) []string
 	runtime  string
+	secrets  map[string]SecretRule
 	digest   string
 }
 
@@ -42,6 +44,14 @@ const (
 func New(cfg Config) (*Resolver, error) {
 	r := &Resolver{
 		settings: cfg.Settings.clone(), ceilings: cfg.Ceiling.clone(), own: cfg.Own, runtime: cfg.Runtime, digest: cfg.SettingsDigest,
+		secrets: map[string]SecretRule{},
+	}
+	for name, rule := range cfg.Secrets {
+		forms := make([]string, len(rule.As))
+		for i, text := range rule.As {
+			forms[i], _ = ParseForm(text)
+		}
+		r.secrets[name] = SecretRule{Hosts: slices.Clone(rule.Hosts), As: forms}
 	}
 	bad := append(Check(r.settings, settingsPrefix), Check(Layer{Limits: r.ceilings}, ceilingPrefix)...)
 	if len(bad) == 0 {
@@ -164,6 +174,7 @@ func (s *Snapshot) settle() {
 // field by its public name.
 func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot, error) {
 	s := r.withOwn(wantedImage(manifest, request)).base(host)
+	s.secrets = r.secrets
 	var bad, denied []fault.Field
 	for _, l := range []struct {
 		name, prefix string
@@ -187,6 +198,7 @@ func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot,
 		}
 	}
 	s.settle()
+	s.secrets = nil
 	switch {
 	case len(bad) > 0:
 		return s, &fault.Error{Code: fault.InvalidRequest, Message: sentence("fields of the policy make no sense", bad), Fields: bad}
@@ -216,7 +228,7 @@ func sentence(what string, list []fault.Field) string {
 func (l Layer) clone() Layer {
 	l.NetMode, l.Image = copied(l.NetMode), copied(l.Image)
 	l.Limits = l.Limits.clone()
-	l.NetAllow = slices.Clone(l.NetAllow)
+	l.NetAllow, l.NetCredentials = slices.Clone(l.NetAllow), slices.Clone(l.NetCredentials)
 	l.FSRead, l.FSWrite = slices.Clone(l.FSRead), slices.Clone(l.FSWrite)
 	return l
 }

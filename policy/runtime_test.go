@@ -96,7 +96,8 @@ var first = []string{
 // before is each field that was added later, and what was in force before.
 var before = map[string]any{
 	"kill_grace_ms": int64(0), "shm_mb": int64(64), "runtime": "", "net.allow": []string{},
-	"net.max_bytes": int64(100 << 20), "net.connections": int64(64), "net.max_connections": int64(1000), "net.idle_ms": int64(60_000),
+	"net.credentials": []policy.Credential{},
+	"net.max_bytes":   int64(100 << 20), "net.connections": int64(64), "net.max_connections": int64(1000), "net.idle_ms": int64(60_000),
 }
 
 // Snapshots from before a field was added say what was in force then, and claim it only where it

@@ -40,6 +40,8 @@ type Snapshot struct {
 	Fields         map[string]Field `json:"fields"`                 // by public name
 	NotEnforced    []string         `json:"not_enforced,omitempty"` // the names of fields that nothing enforces; they are not in Fields
 	SettingsDigest string           `json:"settings_digest"`
+
+	secrets map[string]SecretRule // only within Resolve
 }
 
 // Container is how the container of a sandbox was created.

@@ -49,6 +49,12 @@ func (s Snapshot) Within(manifest *Layer, request Layer) (Snapshot, error) {
 			out.Values.NetMode = NetNone
 			out.Fields[FieldNetMode] = Field{Value: NetNone, Layer: LayerManifest, Ceiling: NetNone, CeilingFrom: LayerManifest}
 		}
+		if _, bound := out.Fields[FieldNetCredentials]; bound { // a skill gets what its manifest asks for
+			f := out.Fields[FieldNetCredentials]
+			out.Values.NetCredentials = append([]Credential{}, manifest.NetCredentials...)
+			f.Value, f.Layer = append([]Credential{}, manifest.NetCredentials...), LayerManifest
+			out.Fields[FieldNetCredentials] = f
+		}
 	}
 	out.settle()
 	if len(denied) > 0 {
@@ -73,6 +79,17 @@ func (s Snapshot) unfit(manifest *Layer) (denied []fault.Field) {
 				Reason: "the skill needs a network that the session does not have; start a session with the skill's net.allow, or invoke the " +
 					"skill without one",
 			})
+		}
+	}
+	for _, c := range manifest.NetCredentials {
+		if !slices.ContainsFunc(s.Values.NetCredentials, c.within) {
+			denied = append(denied, fault.Field{
+				Field: FieldNetCredentials, Asked: slices.Clone(manifest.NetCredentials), Ceiling: slices.Clone(s.Values.NetCredentials),
+				Layer: LayerManifest,
+				Reason: "the skill needs a secret that the session does not have; start a session with the skill's net.credentials, or invoke " +
+					"the skill without one",
+			})
+			break
 		}
 	}
 	asked := s.Values
@@ -112,6 +129,10 @@ func (l *Layer) asked(f field) any {
 	case netAllow:
 		if l.NetAllow != nil {
 			return fmt.Sprint(texts(HostRules(l.NetAllow)))
+		}
+	case netCredentials:
+		if l.NetCredentials != nil {
+			return fmt.Sprint(l.NetCredentials)
 		}
 	case fsList:
 		if list := *f.asked(l); list != nil {

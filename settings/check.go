@@ -58,6 +58,7 @@ func (s Settings) check() []fault.Field {
 		"seconds, at most ten years; 0 leaves workspaces as they are")
 	s.Sandboxes.check(&p)
 	s.MCPServers.check(&p)
+	s.Sandbox.Secrets.check(&p)
 	s.Audit.check(&p)
 	s.Traces.check(&p)
 	s.Webhooks.check(&p)

@@ -92,7 +92,11 @@ func TestEnviron(t *testing.T) {
 				field.Set(reflect.ValueOf([]string{"one", "two"}))
 			}
 		case reflect.Map:
-			field.Set(reflect.ValueOf(MCPServers{"*": {"files": {Command: "serve", Args: []string{"a b"}}}}))
+			if field.Type() == reflect.TypeFor[JobSecrets]() {
+				field.Set(reflect.ValueOf(JobSecrets{"key": {File: "/key", Hosts: []string{"a.example.org"}}}))
+			} else {
+				field.Set(reflect.ValueOf(MCPServers{"*": {"files": {Command: "serve", Args: []string{"a b"}}}}))
+			}
 		case reflect.Bool:
 			field.SetBool(!field.Bool())
 		case reflect.Int, reflect.Int64:

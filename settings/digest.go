@@ -31,7 +31,9 @@ func (s Settings) Redacted() map[string]any {
 				out[row.key] = v.Elem().Interface()
 			}
 		case v.Kind() == reflect.Map:
-			if v.Len() > 0 {
+			if secrets, ok := v.Interface().(JobSecrets); ok && v.Len() > 0 {
+				out[row.key] = secrets.redacted()
+			} else if v.Len() > 0 {
 				out[row.key] = v.Interface()
 			}
 		case v.Kind() == reflect.Slice:

@@ -47,8 +47,8 @@ func readEnv(s *Settings, rows []setting, vars map[string]string, p *problems) {
 				continue
 			}
 			into := reflect.New(row.typ).Elem()
-			if row.typ == reflect.TypeFor[MCPServers]() {
-				readMCPServers(s, row, name, value, p)
+			if row.typ.Kind() == reflect.Map {
+				readTable(s, row, name, value, p)
 			} else if setText(into, value) {
 				row.in(s).Set(into)
 				p.from(row.key, name)

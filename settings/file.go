@@ -104,10 +104,8 @@ func (f *fileReader) leaf(row setting, key, value *yaml.Node) {
 		return // "key:" without a value sets nothing
 	}
 	into := reflect.New(row.typ)
-	if row.typ == reflect.TypeFor[MCPServers]() {
-		if all, ok := f.mcpServers(row.key, value); ok {
-			row.in(f.into).Set(reflect.ValueOf(all))
-		}
+	if row.typ.Kind() == reflect.Map {
+		f.table(row, value)
 		return
 	}
 	if !fits(row.typ, value) || value.Decode(into.Interface()) != nil {

@@ -97,8 +97,12 @@ var samples = map[string][3]string{
 
 	"feishu.app_id":     {"cli_1", "cli_2", ""},
 	"feishu.app_secret": {"", "a-secret", ""},
-	"mcp_servers":       {`{"*":{"time":{"command":"a"}}}`, `{"a1":{"x":{"command":"b","args":["c"],"idle_seconds":5}}}`, ""},
-	"feishu.base_url":   {"https://a.example", "https://open.larksuite.com", ""},
+	"sandbox.secrets": {
+		`{"key":{"file":"/a","hosts":["a.example.org"]}}`,
+		`{"git":{"command":["/b","c"],"hosts":["*.example.org:8443"],"tokens":["t"],"as":["basic","header X-Key"]}}`, "",
+	},
+	"mcp_servers":     {`{"*":{"time":{"command":"a"}}}`, `{"a1":{"x":{"command":"b","args":["c"],"idle_seconds":5}}}`, ""},
+	"feishu.base_url": {"https://a.example", "https://open.larksuite.com", ""},
 
 	"traces.endpoint":     {"http://a.example:4318", "http://b.example:4318", ""},
 	"traces.headers":      {"", "a=b", ""},

@@ -142,28 +142,33 @@ func (f *fileReader) mcpServers(key string, value *yaml.Node) (all MCPServers, o
 		f.entries(key+"."+agent, servers, &ok, func(name string, server *yaml.Node) {
 			at := key + "." + agent + "." + name
 			var one MCPServer
-			fields := map[string]reflect.Value{}
-			for field, v := range reflect.ValueOf(&one).Elem().Fields() {
-				fields[field.Tag.Get("yaml")] = v
-			}
-			f.entries(at, server, &ok, func(field string, n *yaml.Node) {
-				v, known := fields[field]
-				switch {
-				case !known:
-					f.problemf(at+"."+whole.Shorten(field), n, "there is no such setting; did you mean %s?",
-						suggest.Nearest(field, slices.Sorted(maps.Keys(fields))))
-				case !fits(v.Type(), n) || n.Decode(v.Addr().Interface()) != nil:
-					f.problemf(at+"."+field, n, "must be %s, not %s", want(v.Type()), yamlText(n))
-				default:
-					return
-				}
-				ok = false
-			})
+			f.section(at, server, &ok, &one)
 			of[name] = one
 		})
 		all[agent] = of
 	})
 	return all, ok
+}
+
+// section reads a mapping into the struct that into points to.
+func (f *fileReader) section(at string, section *yaml.Node, ok *bool, into any) {
+	fields := map[string]reflect.Value{}
+	for field, v := range reflect.ValueOf(into).Elem().Fields() {
+		fields[field.Tag.Get("yaml")] = v
+	}
+	f.entries(at, section, ok, func(field string, n *yaml.Node) {
+		v, known := fields[field]
+		switch {
+		case !known:
+			f.problemf(at+"."+whole.Shorten(field), n, "there is no such setting; did you mean %s?",
+				suggest.Nearest(field, slices.Sorted(maps.Keys(fields))))
+		case !fits(v.Type(), n) || n.Decode(v.Addr().Interface()) != nil:
+			f.problemf(at+"."+field, n, "must be %s, not %s", want(v.Type()), yamlText(n))
+		default:
+			return
+		}
+		*ok = false
+	})
 }
 
 // entries calls do for each entry of a mapping.
@@ -192,15 +197,31 @@ func (f *fileReader) entries(key string, n *yaml.Node, ok *bool, do func(name st
 	}
 }
 
-// readMCPServers reads the servers of a variable. JSON is YAML, too.
-func readMCPServers(s *Settings, row setting, name, value string, p *problems) {
+// table reads the settings that are a mapping of names.
+func (f *fileReader) table(row setting, value *yaml.Node) {
+	var all any
+	var ok bool
+	if row.typ == reflect.TypeFor[JobSecrets]() {
+		all, ok = f.jobSecrets(row.key, value)
+	} else {
+		all, ok = f.mcpServers(row.key, value)
+	}
+	if ok {
+		row.in(f.into).Set(reflect.ValueOf(all))
+	}
+}
+
+// readTable reads such a setting from a variable. JSON is YAML, too.
+func readTable(s *Settings, row setting, name, value string, p *problems) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(value), &doc); err != nil || len(doc.Content) == 0 {
-		p.addf(name, "must be JSON, such as {\"*\": {\"time\": {\"command\": \"mcp-server-time\"}}}")
+		example := `{"*": {"time": {"command": "mcp-server-time"}}}`
+		if row.typ == reflect.TypeFor[JobSecrets]() {
+			example = `{"key": {"file": "/etc/secbox/key", "hosts": ["api.example.org"]}}`
+		}
+		p.addf(name, "must be JSON, such as %s", example)
 		return
 	}
 	f := fileReader{into: s, name: name, p: p}
-	if all, ok := f.mcpServers(row.key, doc.Content[0]); ok {
-		row.in(s).Set(reflect.ValueOf(all))
-	}
+	f.table(row, doc.Content[0])
 }

@@ -72,6 +72,8 @@ type Sandbox struct {
 	Net           Net      `yaml:"net"`
 	PreviewDomain string   `yaml:"preview_domain" default:"off" doc:"Domain name, such as preview.example.net, whose names lead here: HTTP servers in sessions have hosts below it, with a token or a signed link. It must be used for nothing else: see docs/ports.md."`
 
+	Secrets JobSecrets `yaml:"secrets" default:"none" doc:"Secrets that core-api adds to requests of jobs, which never see them, by name; see secrets.md. As a variable, the same as JSON."`
+
 	Policy            policy.Layer  `yaml:"policy"`
 	PolicyCeiling     policy.Limits `yaml:"policy_ceiling"`
 	Images            []string      `yaml:"images" doc:"Images that a skill or a request may use beside secbox-sandbox:latest."`
@@ -305,6 +307,7 @@ func (s Settings) PolicyConfig() policy.Config {
 		Ceiling:        s.Sandbox.PolicyCeiling,
 		Images:         s.Sandbox.Images,
 		Runtime:        s.Sandbox.Runtime,
+		Secrets:        s.Sandbox.Secrets.rules(),
 		SettingsDigest: s.Digest(),
 	}
 }

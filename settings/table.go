@@ -83,6 +83,7 @@ func leaves(typ reflect.Type, prefix string, index []int) []leaf {
 		f.Index = append(slices.Clone(index), f.Index...)
 		name, _, _ := strings.Cut(cmp.Or(f.Tag.Get("yaml"), f.Tag.Get("json")), ",")
 		switch {
+		case name == "-":
 		case f.Type.Kind() != reflect.Struct:
 			all = append(all, leaf{f, prefix + name})
 		case f.Anonymous:
