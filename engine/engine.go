@@ -139,6 +139,9 @@ type Job struct {
 	// ports is called once, when sandbox-init accepts connections to ports, and must not block; see
 	// Resident.ServePorts. Nil: it does not.
 	ports func(Ports)
+	// NetworkCA is a certificate authority, in PEM, that the job's programs shall trust, as far as
+	// they obey initproto.CAEnv. Empty: there is none.
+	NetworkCA string
 	// OnStart is called once, when the container has taken the job, before its first output. May be
 	// nil.
 	OnStart func()

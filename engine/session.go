@@ -439,7 +439,7 @@ func wireJob(job Job) initproto.Job {
 	return initproto.Job{
 		Argv: job.Argv, Env: env, Cwd: job.Cwd, TimeoutMS: job.Timeout.Milliseconds(), GraceMS: job.Grace.Milliseconds(),
 		MaxStdout: job.MaxStdout, MaxStderr: job.MaxStderr, ReportUnlinked: job.OnUnlinked != nil,
-		ReportUsage: job.OnUsage != nil, Network: job.OnConnection != nil, Ports: job.ports != nil,
+		ReportUsage: job.OnUsage != nil, Network: job.OnConnection != nil, Ports: job.ports != nil, NetworkCA: job.NetworkCA,
 		CPUs: int64(math.Ceil(job.CPUCores)), CodeFile: job.CodeFile,
 	}
 }

@@ -371,7 +371,11 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 		OnUsage:    func(u engine.Usage) { c.Use(u.CPU, u.Elapsed, u.MemoryBytes) },
 	}
 	term.takes(&of)
-	way := x.openNetwork(&of)
+	way, err := x.openNetwork(&of)
+	if err != nil {
+		x.slot.Discard()
+		return x.closeUnrun(ctx, err, err)
+	}
 	exit, err := x.slot.Run(x.ctx, of, term.shows(c.Stdout), c.Stderr)
 	term.end(&exit, c)
 	endStdin()
@@ -413,17 +417,25 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 
 // openNetwork opens the way out of a job whose policy has one, and the way into a session. It
 // returns nil without either.
-func (x *exec) openNetwork(job *engine.Job) *network.Way {
+func (x *exec) openNetwork(job *engine.Job) (*network.Way, error) {
 	v := x.snapshot.Values
 	out := v.NetMode == policy.NetAllowlist
 	if in := x.cfg.Ports && x.req.session != nil; x.cfg.Network == nil || !out && !in {
-		return nil
+		return nil, nil
 	}
-	way := x.cfg.Network.Open(network.Exec{ID: x.record.ExecID, Token: gateName(x.req.RequestedBy), Allow: v.NetAllow, Limits: v.NetLimits})
+	if out && len(v.NetCredentials) > 0 {
+		var err error
+		if job.NetworkCA, err = x.cfg.Network.CA(); err != nil {
+			return nil, fault.Wrap(fault.Internal, err, "the certificate for the hosts of net.credentials could not be made")
+		}
+	}
+	way := x.cfg.Network.Open(network.Exec{
+		ID: x.record.ExecID, Token: gateName(x.req.RequestedBy), Allow: v.NetAllow, Limits: v.NetLimits, Credentials: v.NetCredentials,
+	})
 	if out {
 		job.OnConnection = way.Serve
 	}
-	return way
+	return way, nil
 }
 
 // traced returns the environment of a job that knows its span, unless the request has set the

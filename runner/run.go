@@ -3,6 +3,7 @@ package runner
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -99,6 +100,9 @@ func (r *Runner) resolve(ctx context.Context, req Request) (_ Request, snapshot 
 		}
 		req = addSkillEnv(req)
 		snapshot, err = state.Snapshot.Within(manifest, req.Overrides)
+		if err == nil { // the container's processes have those of the session
+			err = r.checkSecrets(ctx, req.RequestedBy, state.Snapshot.Values)
+		}
 		if err == nil && req.Background && req.Overrides.TimeoutMS == nil {
 			left := state.StartedAt.Add(r.cfg.MaxTTL).Sub(r.cfg.Now()) // the session may be extended
 			snapshot = snapshot.ForLife(max(1, left.Milliseconds()))
@@ -113,7 +117,32 @@ func (r *Runner) resolve(ctx context.Context, req Request) (_ Request, snapshot 
 	if snapshot, err = r.cfg.Policy.Resolve(manifest, req.Overrides, r.cfg.Host()); err == nil {
 		err = checkSkillMounts(req, snapshot.Values)
 	}
+	if err == nil {
+		err = r.checkSecrets(ctx, req.RequestedBy, snapshot.Values)
+	}
 	return req, snapshot, err
+}
+
+// checkSecrets returns fault.PolicyDenied if a token may not use a secret of net.credentials.
+func (r *Runner) checkSecrets(ctx context.Context, token string, v policy.Values) error {
+	for _, c := range v.NetCredentials {
+		allowed := false
+		if r.cfg.SecretAllowed != nil {
+			var err error
+			if allowed, err = r.cfg.SecretAllowed(ctx, c.Secret, token); err != nil {
+				return err
+			}
+		}
+		if !allowed {
+			why := fmt.Sprintf("the secret %s is not for this token; ask for no credentials with it, or have the operator add the token to "+
+				"sandbox.secrets.%s.tokens", c.Secret, c.Secret)
+			return &fault.Error{
+				Code: fault.PolicyDenied, Message: policy.FieldNetCredentials + ": " + why,
+				Fields: []fault.Field{{Field: policy.FieldNetCredentials, Asked: c, Layer: policy.LayerRequest, Reason: why}},
+			}
+		}
+	}
+	return nil
 }
 
 // admit takes a place for an exec of a token, at work or in the queue.

@@ -79,10 +79,13 @@ type Config struct {
 	Disk     *diskwatch.Watcher
 	Network  *network.Network // may be nil: no job has a network
 	Ports    bool             // DialPort may be called; needs Network
-	Sessions *session.Set     // may be nil: then there are none
-	MaxTTL   time.Duration    // of a session
-	Slots    int              // execs at once, without those in sessions
-	Queue    int              // execs that may wait
+	// SecretAllowed reports whether a token, by its id, may use a secret of net.credentials. Nil:
+	// none may.
+	SecretAllowed func(ctx context.Context, secret, token string) (bool, error)
+	Sessions      *session.Set  // may be nil: then there are none
+	MaxTTL        time.Duration // of a session
+	Slots         int           // execs at once, without those in sessions
+	Queue         int           // execs that may wait
 	// Each is how many of them may be of one token; zero: all but one of Slots, and three quarters
 	// of Queue. Requests without a token have no such bound.
 	Each  admission.Share

@@ -39,6 +39,7 @@ import (
 	"secbox/mcp/offload"
 	"secbox/mcp/userservers"
 	"secbox/network"
+	"secbox/network/secrets"
 	"secbox/packages/catalog"
 	"secbox/packages/library"
 	"secbox/packages/registry"
@@ -91,6 +92,7 @@ type Server struct {
 	disk         *diskwatch.Watcher
 	inputs       *inputstore.Store
 	notifier     jobs.Notifier // wakes the dispatcher
+	secrets      *secrets.Set  // of sandbox.secrets
 	network      *network.Network
 	runner       *runner.Runner
 	dispatcher   *jobs.Dispatcher
@@ -128,6 +130,9 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 	s := &Server{
 		DrainTimeout: drainTimeout, settings: cfg, environ: environ, log: log, stop: func() {}, stopJobs: func() {},
 		notifier: jobs.NewNotifier(),
+	}
+	if err := s.openSecrets(); err != nil {
+		return nil, err
 	}
 	for _, step := range []func(context.Context) error{
 		s.findDeps,

@@ -258,10 +258,11 @@ func (s *Server) makeRunner(context.Context) (err error) {
 	s.network = network.New(network.Config{
 		Store: s.db.Connections(), Private: cfg.Net.Networks(),
 		Connections: cfg.Net.MaxConnections, PerToken: cfg.Net.MaxConnectionsPerToken, Now: time.Now, Logger: s.log,
+		Secrets: s.secrets,
 	})
 	gauge(s.registry, "secbox_job_connections_open", "Connections that jobs have to hosts of net.allow now.", s.network.Count)
 	if s.runner, err = runner.New(runner.Config{
-		Network: s.network, Ports: cfg.PreviewDomain != "",
+		Network: s.network, Ports: cfg.PreviewDomain != "", SecretAllowed: s.secretAllowed,
 		Inputs: s.inputs, KeepRequests: s.settings.Audit.InputsMaxMB > 0,
 		Log: s.audit, Engine: s.engine, Images: s.deps.Own, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace,
 		Ready: s.materialise,

@@ -185,23 +185,16 @@ func (m *multiServer) start(id uint32, spec initproto.Job) {
 		c.grants <- struct{}{}
 	}
 	var refused *initproto.Exit
-	switch {
-	case spec.Ports:
-		way, err := m.openPorts(func(chunk []byte) error { return m.send(initproto.TypeNetwork, id, chunk) })
-		if err != nil {
-			exit := worker.Refusal(err)
-			refused = &exit
-		} else {
-			c.network = way
-		}
-	case spec.Network:
-		way, err := openNetwork(func(chunk []byte) error { return m.send(initproto.TypeNetwork, id, chunk) })
-		if err != nil {
-			exit := worker.Refusal(err)
-			refused = &exit
-		} else {
-			c.network, c.spec.Env = way, way.withProxy(spec.Env)
-		}
+	var err error
+	send := func(chunk []byte) error { return m.send(initproto.TypeNetwork, id, chunk) }
+	if spec.Ports {
+		c.network, err = m.openPorts(send)
+	} else {
+		c.network, err = openNetwork(&c.spec, send)
+	}
+	if err != nil {
+		exit := worker.Refusal(err)
+		refused = &exit
 	}
 	m.mu.Lock()
 	m.commands[id] = c

@@ -22,14 +22,20 @@ type network struct {
 	wire     *initproto.Wire
 	session  *yamux.Session
 	places   chan struct{} // taken by connections
+	ca       authorities
 }
 
 // maxConnections is how many connections of a job are passed on at once. Further ones wait in the
 // kernel's queue.
 const maxConnections = 256
 
-// openNetwork listens. The caller must call begin and close.
-func openNetwork(send func(chunk []byte) error) (*network, error) {
+// openNetwork listens, for a job that asks for it, and sets the job's environment, in which
+// programs find the proxy and the job's authority unless it says otherwise; nil if the job does not
+// ask. The caller must call begin and close.
+func openNetwork(spec *initproto.Job, send func(chunk []byte) error) (*network, error) {
+	if !spec.Network {
+		return nil, nil
+	}
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("the network's proxy: %w", err)
@@ -39,6 +45,14 @@ func openNetwork(send func(chunk []byte) error) (*network, error) {
 		return nil, err
 	}
 	n.listener, n.accepts = listener, n.accept
+	spec.Env = initproto.WithDefaults(spec.Env, initproto.ProxyEnv(listener.Addr().String()))
+	if spec.NetworkCA != "" {
+		if n.ca, err = writeAuthorities(spec.NetworkCA); err != nil {
+			n.close()
+			return nil, fmt.Errorf("the network's certificate authority: %w", err)
+		}
+		spec.Env = initproto.WithDefaults(spec.Env, initproto.CAEnv(n.ca.bundle, n.ca.own))
+	}
 	return n, nil
 }
 
@@ -54,11 +68,6 @@ func (n *network) begin() {
 		_ = n.send(nil)
 		go n.accepts()
 	}
-}
-
-// withProxy returns an environment in which programs find the proxy, unless it says otherwise.
-func (n *network) withProxy(env []string) []string {
-	return append(initproto.ProxyEnv(n.listener.Addr().String()), env...)
 }
 
 func (n *network) accept() {
@@ -117,4 +126,5 @@ func (n *network) close() {
 		_ = n.listener.Close()
 	}
 	_ = n.session.Close()
+	n.ca.remove()
 }

@@ -52,18 +52,14 @@ func serve(in io.Reader, out io.Writer) int {
 	if spec.ReportUsage {
 		used = openMeters()
 	}
-	var way *network
-	if spec.Network {
-		way, err = openNetwork(func(chunk []byte) error { return l.Send(initproto.TypeNetwork, chunk) })
-		if err != nil {
-			if l.SendExit(worker.Refusal(err)) != nil {
-				return exitLease
-			}
-			return exitDone
+	way, err := openNetwork(&spec, func(chunk []byte) error { return l.Send(initproto.TypeNetwork, chunk) })
+	if err != nil {
+		if l.SendExit(worker.Refusal(err)) != nil {
+			return exitLease
 		}
-		way.begin()
-		spec.Env = way.withProxy(spec.Env)
+		return exitDone
 	}
+	way.begin()
 	j, err := worker.Start(spec, l, worker.Options{Alone: true, OfferToOOM: true})
 	if err != nil {
 		if l.SendExit(worker.Refusal(err)) != nil {

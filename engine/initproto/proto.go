@@ -139,6 +139,10 @@ type Job struct {
 	// the init that serves many commands knows it. Older ones run Argv.
 	Ports bool `json:"ports,omitempty"`
 
+	// NetworkCA is a certificate authority, in PEM, that the job's programs shall trust; see CAEnv.
+	// Older inits ignore it.
+	NetworkCA string `json:"network_ca,omitempty"`
+
 	// CPUs is the number of processors for the variables that programs read it from; 0: none are
 	// set. Older inits set none.
 	CPUs int64 `json:"cpus,omitempty"`

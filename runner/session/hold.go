@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"io"
-	"net"
 	"time"
 
 	"secbox/engine"
@@ -84,7 +83,7 @@ func (h *hold) Run(ctx context.Context, job engine.Job, _, _ io.Writer) (engine.
 	if err != nil {
 		return engine.Exit{}, err
 	}
-	x := h.of.open(h, resident, job.OnConnection)
+	x := h.of.open(h, resident, job)
 	job.OnStart()
 	var lost error
 	select {
@@ -104,14 +103,14 @@ func (h *hold) Run(ctx context.Context, job engine.Job, _, _ io.Writer) (engine.
 }
 
 // open makes the session of a container that has started.
-func (s *Set) open(h *hold, resident *engine.Resident, onConnection func(context.Context, net.Conn)) *live {
+func (s *Set) open(h *hold, resident *engine.Resident, job engine.Job) *live {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
 	x := &live{
 		of: s, id: h.ExecID(), project: h.project, terms: h.terms, resident: resident, end: h.end, usage: &h.usage, lost: map[string]bool{},
-		onConnection: onConnection,
-		started:      now, expires: now.Add(h.terms.TTL), idleAt: now.Add(h.terms.Idle),
+		onConnection: job.OnConnection, networkCA: job.NetworkCA,
+		started: now, expires: now.Add(h.terms.TTL), idleAt: now.Add(h.terms.Idle),
 	}
 	x.expiry = time.AfterFunc(h.terms.TTL, func() { s.expire(x) })
 	x.idle = time.AfterFunc(h.terms.Idle, func() { s.endIdle(x) })

@@ -109,7 +109,7 @@ func (x *live) start(of Context, env map[string]string, cwd string, imports []st
 		defer x.watch.leave()
 		it.exit, it.err = x.resident.Run(ctx, engine.Job{
 			Argv: argv, Env: env, Cwd: cwd, Stdin: read, Signals: it.signals, MaxStdout: math.MaxInt64, MaxStderr: math.MaxInt64,
-			OnConnection: x.onConnection,
+			OnConnection: x.onConnection, NetworkCA: x.networkCA,
 		}, &it.stdout, &it.stderr)
 		x.of.mu.Lock()
 		if x.ahead == it {

@@ -95,6 +95,7 @@ type live struct {
 	// onConnection carries the connections of interpreters, which belong to the session; nil: they
 	// have no network.
 	onConnection func(context.Context, net.Conn)
+	networkCA    string // see engine.Job
 
 	// Guarded by Set.mu.
 	running  int // execs
