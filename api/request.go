@@ -197,11 +197,15 @@ func overrides(in *wire.PolicyOverrides, refuse refusal) policy.Layer {
 	}
 	twice(l.NetMode != nil && in.Net.Mode != nil, "net.mode")
 	twice(l.NetAllow != nil && in.Net.Allow != nil, "net.allow")
+	twice(l.NetCredentials != nil && in.Net.Credentials != nil, "net.credentials")
 	twice(l.FSRead != nil && in.FS.Read != nil, "fs.read")
 	twice(l.FSWrite != nil && in.FS.Write != nil, "fs.write")
 	l.NetMode = cmp.Or(l.NetMode, in.Net.Mode)
 	if l.NetAllow == nil {
 		l.NetAllow = in.Net.Allow
+	}
+	if l.NetCredentials == nil {
+		l.NetCredentials = in.Net.Credentials
 	}
 	if l.FSRead == nil {
 		l.FSRead = in.FS.Read

@@ -61,12 +61,14 @@ type FSPermissions struct {
 type NetPermissions struct {
 	Mode  string   `json:"mode"`            // policy.NetNone or policy.NetAllowlist
 	Allow []string `json:"allow,omitempty"` // hosts; none: those of the settings
+
+	Credentials []policy.Credential `json:"credentials,omitempty"`
 }
 
 // Layer returns the manifest as a layer of the policy of its execs.
 func (m *Manifest) Layer() policy.Layer {
 	l := policy.Layer{
-		NetMode: &m.Permissions.Net.Mode, NetAllow: m.Permissions.Net.Allow, Limits: m.Limits,
+		NetMode: &m.Permissions.Net.Mode, NetAllow: m.Permissions.Net.Allow, NetCredentials: m.Permissions.Net.Credentials, Limits: m.Limits,
 		FSRead: append([]string{}, m.Permissions.FS.Read...), FSWrite: append([]string{}, m.Permissions.FS.Write...),
 	}
 	if m.Runtime.Image != "" {

@@ -100,9 +100,12 @@ func TestEveryConstraintOfTheSchema(t *testing.T) {
 		{"/permissions/fs/write", `["artifacts/**", "artifacts/**"]`, "", "must not hold the same item twice"},
 		{"/permissions/net", `"none"`, "", "must be an object"},
 		{"/permissions/net/mode", `"bridge"`, "", `must be one of "none", "allowlist"`},
-		{"/permissions/net/hosts", `[]`, "", "is not known; there is allow and mode"},
+		{"/permissions/net/hosts", `[]`, "", "is not known; there is allow, credentials and mode"},
 		{"/permissions/net/allow", `"a.example.org"`, "", "must be a list"},
 		{"/permissions/net/allow", `["*"]`, "", "is neither a host name nor an address"},
+		{"/permissions/net/credentials", `[{"secret": "key", "host": "a.example.org"}]`, "", "must have one of header, basic and query"},
+		{"/permissions/net/credentials", `[{"secret": "key", "host": "a.example.org", "cookie": "a"}]`, "/permissions/net/credentials/0/cookie", "is not known"},
+		{"/permissions/net/credentials", `[{"secret": "key", "basic": "a"}]`, "/permissions/net/credentials/0/host", "is missing"},
 		{"/permissions/net/allow", `["a.example.org", "a.example.org"]`, "", "must not hold the same item twice"},
 		{"/limits", `[]`, "", "must be an object"},
 		{"/limits/timeout", `1`, "", "is not known; there is cpu_cores, kill_grace_ms, max_artifacts_bytes_total,"},
@@ -237,7 +240,7 @@ func TestLimitsMatchThePolicy(t *testing.T) {
 	limits := node.(map[string]any)
 	elsewhere := map[string]bool{
 		policy.FieldNetMode: true, policy.FieldNetAllow: true, policy.FieldImage: true, policy.FieldFSRead: true, policy.FieldFSWrite: true,
-		policy.FieldRuntime: true,
+		policy.FieldRuntime: true, policy.FieldNetCredentials: true,
 	}
 	fields := policy.Describe()
 	for _, field := range fields {

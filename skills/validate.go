@@ -82,7 +82,7 @@ func policyPath(field string) []string {
 	switch field {
 	case policy.FieldImage:
 		return []string{"runtime", "image"}
-	case policy.FieldNetMode, policy.FieldNetAllow, policy.FieldFSRead, policy.FieldFSWrite:
+	case policy.FieldNetMode, policy.FieldNetAllow, policy.FieldNetCredentials, policy.FieldFSRead, policy.FieldFSWrite:
 		return append([]string{"permissions"}, strings.Split(field, ".")...)
 	}
 	return []string{"limits", field}

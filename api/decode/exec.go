@@ -43,6 +43,8 @@ type PolicyOverrides struct {
 	Net struct {
 		Mode  *string  `json:"mode,omitempty"`
 		Allow []string `json:"allow,omitzero"`
+
+		Credentials []policy.Credential `json:"credentials,omitzero"`
 	} `json:"net,omitzero"`
 	FS struct {
 		Read  []string `json:"read,omitzero"`

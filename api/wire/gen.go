@@ -21,6 +21,7 @@ import (
 	"secbox/audit/report"
 	"secbox/fault"
 	"secbox/packages/library"
+	"secbox/policy"
 	"secbox/replay"
 	"secbox/runner"
 	"secbox/runner/terminal"
@@ -891,6 +892,11 @@ type ConnectionPage struct {
 	// Example: 100
 	NextAfter *int64 `json:"next_after,omitempty"`
 }
+
+// Credential A secret for a host. Exactly one of `header`, `basic` and `query` says how it is sent, in place of what the command sends there.
+//
+// Example: {"header":"Authorization: Bearer","host":"api.example.org","secret":"openai"}
+type Credential = policy.Credential
 
 // DSSEEnvelope A DSSE envelope.
 type DSSEEnvelope struct {
@@ -2685,10 +2691,13 @@ type PolicyOverridesFS struct {
 	Write *[]string `json:"write,omitempty"`
 }
 
-// PolicyOverridesNet The nested spelling of `net.mode` and `net.allow`.
+// PolicyOverridesNet The nested spelling of `net.mode`, `net.allow` and `net.credentials`.
 type PolicyOverridesNet struct {
 	// Allow The same as `net.allow`.
 	Allow *[]string `json:"allow,omitempty"`
+
+	// Credentials The same as `net.credentials`.
+	Credentials *[]policy.Credential `json:"credentials,omitempty"`
 
 	// Mode The same as `net.mode`.
 	//

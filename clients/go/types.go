@@ -77,25 +77,36 @@ type Input struct {
 
 // Policy are limits that a request asks for. Zero values ask for nothing.
 type Policy struct {
-	TimeoutMS         int64    `json:"timeout_ms,omitempty"`
-	KillGraceMS       int64    `json:"kill_grace_ms,omitempty"`
-	MaxStdoutBytes    int64    `json:"max_stdout_bytes,omitempty"`
-	MaxStderrBytes    int64    `json:"max_stderr_bytes,omitempty"`
-	ArtifactsBytes    int64    `json:"max_artifacts_bytes_total,omitempty"`
-	MemoryMB          int64    `json:"memory_mb,omitempty"`
-	CPUCores          float64  `json:"cpu_cores,omitempty"`
-	PIDs              int64    `json:"pids,omitempty"`
-	TmpMB             int64    `json:"tmp_mb,omitempty"`
-	ShmMB             int64    `json:"shm_mb,omitempty"`
-	Image             string   `json:"image,omitempty"`
-	NetMode           string   `json:"net.mode,omitempty"`
-	NetAllow          []string `json:"net.allow,omitempty"`
-	NetMaxBytes       int64    `json:"net.max_bytes,omitempty"`
-	NetConnections    int64    `json:"net.connections,omitempty"`
-	NetMaxConnections int64    `json:"net.max_connections,omitempty"`
-	NetIdleMS         int64    `json:"net.idle_ms,omitempty"`
-	FSRead            []string `json:"fs.read,omitempty"`
-	FSWrite           []string `json:"fs.write,omitempty"`
+	TimeoutMS         int64        `json:"timeout_ms,omitempty"`
+	KillGraceMS       int64        `json:"kill_grace_ms,omitempty"`
+	MaxStdoutBytes    int64        `json:"max_stdout_bytes,omitempty"`
+	MaxStderrBytes    int64        `json:"max_stderr_bytes,omitempty"`
+	ArtifactsBytes    int64        `json:"max_artifacts_bytes_total,omitempty"`
+	MemoryMB          int64        `json:"memory_mb,omitempty"`
+	CPUCores          float64      `json:"cpu_cores,omitempty"`
+	PIDs              int64        `json:"pids,omitempty"`
+	TmpMB             int64        `json:"tmp_mb,omitempty"`
+	ShmMB             int64        `json:"shm_mb,omitempty"`
+	Image             string       `json:"image,omitempty"`
+	NetMode           string       `json:"net.mode,omitempty"`
+	NetAllow          []string     `json:"net.allow,omitempty"`
+	NetCredentials    []Credential `json:"net.credentials,omitempty"`
+	NetMaxBytes       int64        `json:"net.max_bytes,omitempty"`
+	NetConnections    int64        `json:"net.connections,omitempty"`
+	NetMaxConnections int64        `json:"net.max_connections,omitempty"`
+	NetIdleMS         int64        `json:"net.idle_ms,omitempty"`
+	FSRead            []string     `json:"fs.read,omitempty"`
+	FSWrite           []string     `json:"fs.write,omitempty"`
+}
+
+// Credential is a secret of the operator that core-api adds to requests of the command to a host.
+// One of Header, Basic and Query is set.
+type Credential struct {
+	Secret string `json:"secret"`
+	Host   string `json:"host"`
+	Header string `json:"header,omitempty"` // such as "Authorization: Bearer"
+	Basic  string `json:"basic,omitempty"`  // the user
+	Query  string `json:"query,omitempty"`  // the parameter
 }
 
 // TaskRef is the caller's own reference to an exec.

@@ -3169,6 +3169,11 @@ export interface components {
              *     without one for 80 and 443. Only hosts that the layers before allow; without the list, all of those.
              */
             "net.allow"?: string[];
+            /**
+             * @description Secrets that core-api adds to requests over TLS to hosts of `net.allow`; the command never sees them. Only what the setting `sandbox.secrets`
+             *     allows for the host and the token, and no more than a skill's manifest with such a list has.
+             */
+            "net.credentials"?: components["schemas"]["Credential"][];
             net?: components["schemas"]["PolicyOverridesNet"];
             /**
              * Format: int64
@@ -3275,7 +3280,7 @@ export interface components {
             "fs.write"?: string[];
             fs?: components["schemas"]["PolicyOverridesFS"];
         };
-        /** @description The nested spelling of `net.mode` and `net.allow`. */
+        /** @description The nested spelling of `net.mode`, `net.allow` and `net.credentials`. */
         PolicyOverridesNet: {
             /**
              * @description The same as `net.mode`.
@@ -3284,6 +3289,43 @@ export interface components {
             mode?: string;
             /** @description The same as `net.allow`. */
             allow?: string[];
+            /** @description The same as `net.credentials`. */
+            credentials?: components["schemas"]["Credential"][];
+        };
+        /**
+         * @description A secret for a host. Exactly one of `header`, `basic` and `query` says how it is sent, in place of what the command sends there.
+         * @example {
+         *       "secret": "openai",
+         *       "host": "api.example.org",
+         *       "header": "Authorization: Bearer"
+         *     }
+         */
+        Credential: {
+            /**
+             * @description The name of the secret in `sandbox.secrets`.
+             * @example openai
+             */
+            secret: string;
+            /**
+             * @description The host, as in `net.allow`; no address.
+             * @example api.example.org
+             */
+            host: string;
+            /**
+             * @description The header, and what comes before the secret in its value.
+             * @example Authorization: Bearer
+             */
+            header?: string;
+            /**
+             * @description The user of basic authentication, whose password the secret is.
+             * @example x-access-token
+             */
+            basic?: string;
+            /**
+             * @description The parameter of the URL.
+             * @example key
+             */
+            query?: string;
         };
         /** @description The nested spelling of `fs.read` and `fs.write`. */
         PolicyOverridesFS: {
