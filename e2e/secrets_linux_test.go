@@ -118,13 +118,14 @@ const clients = `
 curl -sS -H 'Authorization: mine' "https://$HOST_/curl"
 curl -sS --socks5-hostname "${HTTPS_PROXY#http://}" "https://$HOST_/socks"
 python3 -c 'import os, urllib.request as u; print(u.urlopen("https://" + os.environ["HOST_"] + "/urllib").read().decode().strip())'
-if python3 -c 'import requests' 2>/dev/null; then
-  python3 -c 'import os, requests; print(requests.get("https://" + os.environ["HOST_"] + "/requests").text.strip())'; fi
+python3 -c 'import os
+try: import requests
+except ImportError: from pip._vendor import requests
+print(requests.get("https://" + os.environ["HOST_"] + "/requests").text.strip())'
 if command -v node >/dev/null; then
   node -e 'fetch("https://" + process.env.HOST_ + "/node").then(async (r) => console.log((await r.text()).trim()))'; fi
 git ls-remote "https://$HOST_/git" >/dev/null 2>&1
 curl -sS "http://$HOST_/plain"
-curl -sS "https://$HOST_/wget" >/dev/null
 cp -r /tmp tmp; env > environment; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline > processes 2>/dev/null
 `
 
@@ -175,12 +176,12 @@ func TestSecretsNeverEnter(t *testing.T) {
 		case "query":
 			want = value.value
 		}
-		for _, path := range []string{"/curl", "/socks", "/urllib", "/git/info/refs"} {
+		for _, path := range []string{"/curl", "/socks", "/urllib", "/requests", "/git/info/refs"} {
 			if got := keys.of(path); got != want && (project != "query" || !strings.HasSuffix(got, want)) {
 				t.Errorf("%s: %s got %q, want %q\n%v", project, path, got, want, result)
 			}
 		}
-		t.Log(out)
+
 		used := 0
 		for _, row := range s.get("/sandbox/execs/" + id + "/connections").list("items") {
 			if fmt.Sprint(row["secrets"]) == "["+c["secret"].(string)+"]" {

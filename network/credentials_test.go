@@ -107,18 +107,24 @@ func TestCredentials(t *testing.T) {
 		"basic":   {[]policy.Credential{{Secret: "key", Host: "good.example.org", Basic: "me"}}, "https://good.example.org/", []string{"GET / Basic bWU6Y2FuYXJ5LTE= mine"}, []string{"key"}},
 		"query":   {[]policy.Credential{query}, "https://api.good.example.org/?key=mine&k%65y=x&a=1", []string{"GET /?a=1&key=canary-2 mine mine"}, []string{"git"}},
 		"two": {
-			[]policy.Credential{key, {Secret: "git", Host: "good.example.org", Header: "X-Key"}}, "https://good.example.org/",
-			[]string{"GET / Bearer canary-1 canary-2"}, []string{"git", "key"},
+			[]policy.Credential{key, {Secret: "git", Host: "good.example.org", Header: "X-Key"}},
+			"https://good.example.org/",
+			[]string{"GET / Bearer canary-1 canary-2"},
+			[]string{"git", "key"},
 		},
 		"the first of a form": {
-			[]policy.Credential{key, {Secret: "git", Host: "good.example.org", Basic: "me"}}, "https://good.example.org/",
-			[]string{"GET / Bearer canary-1 mine"}, []string{"key"},
+			[]policy.Credential{key, {Secret: "git", Host: "good.example.org", Basic: "me"}},
+			"https://good.example.org/",
+			[]string{"GET / Bearer canary-1 mine"},
+			[]string{"key"},
 		},
 		"another host": {[]policy.Credential{query}, "https://evil.example.net/", []string{"GET / mine mine"}, nil},
 		"a host above": {[]policy.Credential{query}, "https://good.example.org/", []string{"GET / mine mine"}, nil},
 		"a redirect": {
-			[]policy.Credential{key}, "https://good.example.org/elsewhere",
-			[]string{"GET /elsewhere Bearer canary-1 mine", "GET /  mine"}, []string{"key"},
+			[]policy.Credential{key},
+			"https://good.example.org/elsewhere",
+			[]string{"GET /elsewhere Bearer canary-1 mine", "GET /  mine"},
+			[]string{"key"},
 		},
 	} {
 		for _, scheme := range []string{"http", "socks5"} {

@@ -95,8 +95,13 @@ func TestFor(t *testing.T) {
 		port uint16
 		ok   bool
 	}{
-		{"api.example.org", 443, true}, {"api.example.org", 8443, false}, {"x.api.example.org", 443, false},
-		{"a.example.net", 8443, true}, {"a.example.net", 443, false}, {"example.net", 8443, false}, {"", 443, false},
+		{"api.example.org", 443, true},
+		{"api.example.org", 8443, false},
+		{"x.api.example.org", 443, false},
+		{"a.example.net", 8443, true},
+		{"a.example.net", 443, false},
+		{"example.net", 8443, false},
+		{"", 443, false},
 	} {
 		if _, err := set.Value(t.Context(), "all", c.host, c.port); (err == nil) != c.ok {
 			t.Errorf("%+v: %v", c, err)
@@ -109,8 +114,13 @@ func TestFor(t *testing.T) {
 		secret, id, name string
 		ok               bool
 	}{
-		{"all", "", "", true}, {"all", "x", "y", true}, {"some", "id1", "", true}, {"some", "x", "ci", true}, {"some", "x", "y", false},
-		{"some", "", "", false}, {"gone", "id1", "ci", false},
+		{"all", "", "", true},
+		{"all", "x", "y", true},
+		{"some", "id1", "", true},
+		{"some", "x", "ci", true},
+		{"some", "x", "y", false},
+		{"some", "", "", false},
+		{"gone", "id1", "ci", false},
 	} {
 		if got := set.Allows(c.secret, c.id, c.name); got != c.ok {
 			t.Errorf("%+v: %v", c, got)
