@@ -12,10 +12,14 @@
 //	http.go     the HTTP proxy
 //	socks.go    SOCKS5
 //	tunnel.go   what goes through a tunnel, and must name the host that was asked for
-//	credentials.go adds secrets to requests, for which authority.go ends the job's TLS
+//	credentials.go  secrets that are added to requests
+//	authority.go    the certificates for the hosts of secrets
 //	recorder.go writes the rows
 //	visit.go    the way in: uses of a port of a session, on record
-//	secrets     reads the values of secrets
+//
+// Its package:
+//
+//   - secrets: reads the values of secrets
 //
 // It must not know containers or engines: it gets a net.Conn for each connection of a job.
 package network
