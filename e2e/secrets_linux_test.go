@@ -129,8 +129,8 @@ curl -sS "http://$HOST_/plain"
 cp -r /tmp tmp; env > environment; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline > processes 2>/dev/null
 `
 
-// TestSecretsNeverEnter: the programs of a job reach a host with a secret, and the secret is then in
-// no file, row, log, process and container.
+// TestSecretsNeverEnter: the programs of a job reach a host with a secret, and the secret is then
+// in no file, row, log, process and container.
 func TestSecretsNeverEnter(t *testing.T) {
 	t.Parallel()
 	keys, address := startKeyServer(t)
@@ -255,7 +255,7 @@ func (s *process) secretsOfSession(keys *keyServer, value canary, overrides obje
 }
 
 // clean checks that no running container has the secret: in its configuration, its files, and,
-// where this test may read it, the memory of its processes, in one of which the mark must be.
+// where this test may read it, the memory of its processes. One process must have the mark.
 func (s *process) clean(value canary, mark string) {
 	s.t.Helper()
 	var processes []string

@@ -264,7 +264,7 @@ func TestUnrecordedSecret(t *testing.T) {
 	f.store.fail(nil)
 }
 
-// TestUpgradeWithCredentials: the request of a WebSocket has the secret, and its bytes go both ways.
+// TestUpgradeWithCredentials: a WebSocket's request has the secret, and its bytes go both ways.
 func TestUpgradeWithCredentials(t *testing.T) {
 	t.Parallel()
 	f, _ := withSecrets(t, []policy.Credential{{Secret: "key", Host: "good.example.org", Header: "X-Key"}})

@@ -59,7 +59,8 @@ func (w *Way) startHTTP() {
 	w.conns = &connQueue{conns: make(chan net.Conn), done: make(chan struct{})}
 	idle := time.Duration(w.exec.Limits.NetIdleMS) * time.Millisecond
 	w.requests = &http.Transport{
-		DialContext: w.dialRequest, DialTLSContext: w.dialTLS, DisableCompression: true, MaxIdleConns: maxIdleConns, MaxIdleConnsPerHost: maxIdleConns,
+		DialContext: w.dialRequest, DialTLSContext: w.dialTLS,
+		DisableCompression: true, MaxIdleConns: maxIdleConns, MaxIdleConnsPerHost: maxIdleConns,
 		IdleConnTimeout: min(idle, 30*time.Second), MaxResponseHeaderBytes: maxHeader,
 	}
 	w.server = &http.Server{

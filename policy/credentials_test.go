@@ -83,7 +83,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestCredentialsOfASession: its container has them; a skill in it gets those of its manifest.
+// TestCredentialsOfASession: its container has them; a skill in it gets what its manifest has.
 func TestCredentialsOfASession(t *testing.T) {
 	t.Parallel()
 	key := credential("key", "*.example.org", "X-Key")

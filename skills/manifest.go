@@ -68,7 +68,8 @@ type NetPermissions struct {
 // Layer returns the manifest as a layer of the policy of its execs.
 func (m *Manifest) Layer() policy.Layer {
 	l := policy.Layer{
-		NetMode: &m.Permissions.Net.Mode, NetAllow: m.Permissions.Net.Allow, NetCredentials: m.Permissions.Net.Credentials, Limits: m.Limits,
+		NetMode: &m.Permissions.Net.Mode, NetAllow: m.Permissions.Net.Allow, NetCredentials: m.Permissions.Net.Credentials,
+		Limits: m.Limits,
 		FSRead: append([]string{}, m.Permissions.FS.Read...), FSWrite: append([]string{}, m.Permissions.FS.Write...),
 	}
 	if m.Runtime.Image != "" {
