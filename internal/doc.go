@@ -14,6 +14,7 @@
 //   - names: shows paths that are not UTF-8 as text
 //   - whole: cuts texts between characters
 //   - icon: the icon of the product for browsers
+//   - publicip: tells addresses of the internet's hosts from others
 //   - buildinfo: what a program was built from
 //
 // The room must not know any other room but fault.
