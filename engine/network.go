@@ -28,6 +28,9 @@ type connections struct {
 // the connection breaks off.
 const closingTimeout = 10 * time.Second
 
+// maxStreams is how many connections init may have passed on at once, with those that are ending.
+const maxStreams = 2 * initproto.MaxConnections
+
 // newConnections begins to accept the job's connections; nil if the job has no network. The caller
 // must call close.
 func newConnections(job Job, send func(chunk []byte) error) (*connections, error) {
@@ -50,7 +53,11 @@ func newConnections(job Job, send func(chunk []byte) error) (*connections, error
 	c.passing.Go(func() {
 		for {
 			stream, err := c.session.AcceptStream()
+			if err == nil && c.session.NumStreams() > maxStreams {
+				err = initproto.ErrProtocol
+			}
 			if err != nil {
+				_ = c.wire.Close()
 				return
 			}
 			c.passing.Go(func() { job.OnConnection(ctx, stream) })
@@ -68,8 +75,7 @@ func (c *connections) take(payload []byte) error {
 		c.begun()
 	}
 	c.ready = true
-	c.wire.Push(payload)
-	return nil
+	return c.wire.Push(payload)
 }
 
 // check returns an error if the job that has ended had no proxy.
@@ -83,8 +89,9 @@ func (c *connections) check(e Exit) error {
 	return fault.New(fault.Internal, "the job had no network, because the sandbox-init in its image is too old; rebuild the image (make images)")
 }
 
-// close ends all connections and waits for OnConnection. unblock, if not nil, ends a send.
-func (c *connections) close(unblock func()) {
+// close ends all connections and waits for OnConnection. It calls unblock, which ends a send, if
+// the container does not read for the time of patience.
+func (c *connections) close(patience time.Duration, unblock func()) {
 	if c == nil {
 		return
 	}
@@ -95,9 +102,8 @@ func (c *connections) close(unblock func()) {
 		defer close(closed)
 		_ = c.session.Close()
 	}()
-	if unblock != nil {
-		unblock()
-	}
+	late := time.AfterFunc(patience, unblock)
+	defer late.Stop()
 	<-closed
 	c.passing.Wait()
 }

@@ -284,7 +284,7 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: err}
 	}
-	defer c.conns.close(nil)
+	defer c.conns.close(closingTimeout, func() { _ = r.session.proc.Stdin.Close() })
 	r.mu.Lock()
 	if r.over || r.stopping {
 		r.mu.Unlock()

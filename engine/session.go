@@ -163,6 +163,7 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
 	}
+	endLease := func() { _ = s.proc.Stdin.Close() } // it unblocks a write
 	conns, err := newConnections(job, func(chunk []byte) error { return s.send(initproto.Append(nil, initproto.TypeNetwork, chunk)) })
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
@@ -170,7 +171,7 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	stop := s.guard(ctx, deadline(job.Timeout))
 	defer stop()
 	if err := s.send(frame); err != nil {
-		conns.close(nil)
+		conns.close(0, endLease)
 		return Exit{}, s.lost(err)
 	}
 	if job.OnStart != nil {
@@ -187,11 +188,10 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	}
 	exit, err := s.listen(job, stdout, stderr, feed, conns)
 	stop()
-	endLease := func() { _ = s.proc.Stdin.Close() } // it unblocks a write
 	if err != nil {
-		conns.close(endLease)
+		conns.close(0, endLease)
 	} else {
-		conns.close(nil)
+		conns.close(closingTimeout, endLease)
 	}
 	feed.Stop(endLease)
 	if err != nil {

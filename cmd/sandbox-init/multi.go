@@ -132,10 +132,7 @@ func (m *multiServer) handleFrame(t initproto.Type, id uint32, payload []byte) b
 	}
 	switch t {
 	case initproto.TypeNetwork:
-		if c.network == nil {
-			return false
-		}
-		c.network.wire.Push(payload)
+		return c.network != nil && c.network.wire.Push(payload) == nil
 	case initproto.TypeStdin:
 		return c.put(initproto.Append(nil, t, payload))
 	case initproto.TypeStdinEnd:

@@ -25,10 +25,6 @@ type network struct {
 	ca       authorities
 }
 
-// maxConnections is how many connections of a job are passed on at once. Further ones wait in the
-// kernel's queue.
-const maxConnections = 256
-
 // openNetwork listens, for a job that asks for it, and sets the job's environment, in which
 // programs find the proxy and the job's authority unless it says otherwise; nil if the job does not
 // ask. The caller must call begin and close.
@@ -57,7 +53,7 @@ func openNetwork(spec *initproto.Job, send func(chunk []byte) error) (*network, 
 }
 
 func newNetwork(send func(chunk []byte) error) (n *network, err error) {
-	n = &network{send: send, wire: initproto.NewWire(send), places: make(chan struct{}, maxConnections)}
+	n = &network{send: send, wire: initproto.NewWire(send), places: make(chan struct{}, initproto.MaxConnections)}
 	n.session, err = yamux.Client(n.wire, initproto.Mux())
 	return n, err
 }

@@ -130,10 +130,9 @@ func handleFrames(j *worker.Command, way *network, frames *initproto.Reader) int
 		case initproto.TypeKill:
 			j.Kill()
 		case initproto.TypeNetwork:
-			if way == nil {
+			if way == nil || way.wire.Push(payload) != nil {
 				return exitProtocol
 			}
-			way.wire.Push(payload)
 		case initproto.TypeRehearse: // it may follow the job
 		default:
 			return exitProtocol

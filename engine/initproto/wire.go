@@ -1,6 +1,8 @@
 package initproto
 
 import (
+	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -20,6 +22,9 @@ type Wire struct {
 	closed  bool
 
 	header []byte // of a yamux message whose body is written next; for the writer only
+
+	begun []byte // of the header of the yamux message that arrives
+	body  uint32 // bytes of its body that have not arrived
 }
 
 // NewWire makes a Wire that sends chunks of at most MaxChunk bytes, which send must not keep.
@@ -33,18 +38,46 @@ func NewWire(send func(chunk []byte) error) *Wire {
 // peer does not keep to the protocol.
 const maxArrived = 32 << 20
 
-// Push takes the payload of a network frame and never waits. After more than yamux takes, the Wire
-// is closed.
-func (w *Wire) Push(chunk []byte) {
+// Push takes the payload of a network frame and never waits. The error says that the peer does not
+// keep to the protocol; then the Wire is closed.
+func (w *Wire) Push(chunk []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.queue)+len(chunk) > maxArrived {
+	if w.pings(chunk) || len(w.queue)+len(chunk) > maxArrived {
 		w.closed = true
+		w.arrived.Broadcast()
+		return fmt.Errorf("%w: a ping, or more than is read", ErrProtocol)
 	}
 	if !w.closed {
 		w.queue = append(w.queue, chunk...)
 	}
 	w.arrived.Broadcast()
+	return nil
+}
+
+// pings reports whether a ping begins in the chunk: neither end sends one, and yamux would start a
+// goroutine for each.
+func (w *Wire) pings(chunk []byte) bool {
+	for len(chunk) > 0 {
+		if w.body > 0 {
+			n := min(len(chunk), int(w.body))
+			chunk, w.body = chunk[n:], w.body-uint32(n)
+			continue
+		}
+		n := min(len(chunk), yamuxHeader-len(w.begun))
+		w.begun, chunk = append(w.begun, chunk[:n]...), chunk[n:]
+		if len(w.begun) < yamuxHeader {
+			return false
+		}
+		switch w.begun[1] {
+		case yamuxPing:
+			return true
+		case yamuxData:
+			w.body = binary.BigEndian.Uint32(w.begun[yamuxLength:])
+		}
+		w.begun = w.begun[:0]
+	}
+	return false
 }
 
 // Read implements io.Reader.
@@ -69,6 +102,7 @@ const (
 	yamuxHeader = 12
 	yamuxLength = 8 // where the length of the body is
 	yamuxData   = 0 // the type of messages with a body
+	yamuxPing   = 2
 )
 
 // Write implements io.Writer. A header goes into the frame of its body.
@@ -110,13 +144,17 @@ func (w *Wire) Close() error {
 // MaxWrite is how many bytes of a connection fit into one frame.
 const MaxWrite = MaxChunk - yamuxHeader
 
+// MaxConnections is how many connections of a job init passes on at once. Further ones wait in the
+// kernel's queue.
+const MaxConnections = 256
+
 // Mux is the settings of the session that a Wire carries.
 func Mux() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.EnableKeepAlive = false // the lease is enough
 	c.StreamCloseTimeout = 0  // one side may be done long before the other
 	c.StreamOpenTimeout = 0
-	c.MaxStreamWindowSize = 1 << 20
+	c.MaxStreamWindowSize = 256 << 10 // the least; MaxConnections of them may wait in core-api's memory
 	c.LogOutput = io.Discard
 	return c
 }
