@@ -139,7 +139,11 @@ func (w *Way) open(ctx context.Context, row *audit.Connection, nth int64, t targ
 		return nil, r
 	}
 	l := &link{way: w}
-	if r := w.enter(l); r != nil {
+	if r = w.enter(l); r != nil {
+		w.requests.CloseIdleConnections()
+		r = w.enter(l)
+	}
+	if r != nil {
 		return nil, r
 	}
 	row.Allowed, row.Address = true, addresses[0].String()
@@ -154,8 +158,9 @@ func (w *Way) open(ctx context.Context, row *audit.Connection, nth int64, t targ
 		w.leave(l)
 		return nil, refuse(audit.ConnFailed, "%s cannot be reached: %s", t, reason(err))
 	}
-	l.Conn = conn
+	l.active.Store(time.Now().UnixNano())
 	l.mu.Lock()
+	l.Conn = conn
 	l.row.Address = address.String()
 	l.mu.Unlock()
 	return l, nil
@@ -183,7 +188,6 @@ func (w *Way) enter(l *link) *refusal {
 	if limit != "" {
 		return refuse(audit.ConnLimit, "%s", limit)
 	}
-	l.active.Store(time.Now().UnixNano())
 	w.links[l] = true
 	return nil
 }
@@ -281,13 +285,14 @@ func (l *link) Read(p []byte) (int, error) {
 
 // Write counts the bytes to the host.
 func (l *link) Write(p []byte) (int, error) {
-	room := l.way.exec.Limits.NetMaxBytes - l.way.out.Load()
-	part := p[:min(int64(len(p)), max(0, room))]
+	size := int64(len(p))
+	over := l.way.out.Add(size) - l.way.exec.Limits.NetMaxBytes
+	part := p[:size-min(size, max(0, over))]
 	n, err := l.Conn.Write(part)
+	l.way.out.Add(int64(n) - size)
 	if n > 0 {
 		l.active.Store(time.Now().UnixNano())
 		l.out.Add(int64(n))
-		l.way.out.Add(int64(n))
 	}
 	if err == nil && len(part) < len(p) {
 		l.finish(audit.ConnMaxBytes, errMaxBytes.Error())

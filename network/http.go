@@ -135,10 +135,7 @@ func (w *Way) handleConnect(rw http.ResponseWriter, r *http.Request) {
 			status(refused), strings.TrimSpace(body), len(body), body)
 		return
 	}
-	defer l.Close()
-	if _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
-		return
-	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
 	w.tunnel(client, l)
 }
 
@@ -274,9 +271,6 @@ func (w *Way) dialRequest(ctx context.Context, _, authority string) (net.Conn, e
 	}
 	host, port, _ := splitHostPort(authority, 80)
 	l, refused := w.connect(ctx, audit.ProtocolHTTP, host, port)
-	if refused != nil && refused.end == audit.ConnLimit {
-		w.requests.CloseIdleConnections()
-	}
 	if refused != nil {
 		return nil, refused
 	}

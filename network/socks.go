@@ -84,7 +84,6 @@ func (w *Way) serveSOCKS(ctx context.Context, c *clientConn) {
 		}
 		return
 	}
-	defer l.Close()
 	answer(socksDone)
 	w.tunnel(c, l)
 }

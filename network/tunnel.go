@@ -16,9 +16,15 @@ import (
 	"secbox/audit"
 )
 
-// tunnel carries bytes both ways until both sides are done, or one fails. What the job sends first
-// must not name another host than the tunnel's; the host may send first.
+// tunnel carries bytes both ways until both sides are done, or one fails, and closes l. What the job
+// sends first must not name another host than the tunnel's; the host may send first.
 func (w *Way) tunnel(c *clientConn, l *link) {
+	shared := false // l is one of the connections that all requests use
+	defer func() {
+		if !shared {
+			_ = l.Close()
+		}
+	}()
 	var spared atomic.Bool
 	back := make(chan int64, 1)
 	go func() {
@@ -60,6 +66,7 @@ func (w *Way) tunnel(c *clientConn, l *link) {
 		inner := &clientConn{Conn: c.Conn, r: c.r, target: &asked, spare: &atomic.Pointer[link]{}}
 		inner.spare.Store(l)
 		w.serveHTTP(inner)
+		shared = inner.spare.Swap(nil) == nil
 		return
 	default:
 		_, err := copyBytes(l, c)
@@ -108,8 +115,13 @@ func (w *Way) look(c *clientConn, asked target) (content, *refusal) {
 	if err != nil {
 		return contentOther, nil // it only listens, or has ended
 	}
-	if first[0] == tlsHandshake {
+	if tlsFirst <= first[0] && first[0] <= tlsLast {
 		return contentTLS, w.checkHello(c, asked)
+	}
+	if first[0]&0x80 != 0 {
+		if b, _ := c.r.Peek(4); len(b) == 4 && b[2] == 1 && (b[3] == 3 || b[3] == 0) {
+			return contentTLS, refuse(audit.ConnProtocol, "the TLS connection begins as SSL 2 does, without a name; turn that off in the client")
+		}
 	}
 	line, whole := firstLine(c.r)
 	switch {
@@ -128,8 +140,11 @@ func (w *Way) look(c *clientConn, asked target) (content, *refusal) {
 // maxLine is the longest first line of a request, in bytes.
 const maxLine = 4 << 10
 
+// spaces are what some servers skip before a request line, and in it.
+const spaces = " \t\v\f\r\n\x1c\x1d\x1e\x1f"
+
 // isRequest reports whether a line has a version of HTTP, as the first line of a request does.
-func isRequest(line []byte) bool { return bytes.Contains(bytes.ToUpper(line), []byte(" HTTP/")) }
+func isRequest(line []byte) bool { return bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")) }
 
 // firstLine returns the first line that is not empty, without taking it, or what there is of it:
 // whole is false if more may come. It waits for the rest of what looks like a request.
@@ -140,15 +155,15 @@ func firstLine(r *bufio.Reader) (line []byte, whole bool) {
 			n = more
 			all, _ = r.Peek(n)
 		}
-		line = bytes.TrimLeft(all, " \t\r\n")
+		line = bytes.TrimLeft(all, spaces)
 		if i := bytes.IndexByte(line, '\n'); i >= 0 {
 			return line[:i], true
 		}
 		switch {
-		case slices.ContainsFunc(bytes.TrimRight(line, "\r"), control), err != nil:
+		case err != nil:
 			return line, true
 		case len(line) > 0 && !likeMethod(line):
-			return line, false
+			return line, slices.ContainsFunc(line, control)
 		}
 	}
 	return line, true
@@ -162,7 +177,11 @@ var methods = []string{
 
 // likeMethod reports whether a text is, or may become, a method and more.
 func likeMethod(text []byte) bool {
-	word, _, complete := bytes.Cut(text, []byte(" "))
+	i := bytes.IndexAny(text, spaces)
+	complete, word := i >= 0, text
+	if complete {
+		word = text[:i]
+	}
 	return slices.ContainsFunc(methods, func(m string) bool {
 		return strings.EqualFold(m, string(word)) || !complete && len(word) < len(m) && strings.EqualFold(m[:len(word)], string(word))
 	})
@@ -184,7 +203,7 @@ func (g *lineGuard) Read(p []byte) (int, error) {
 		return n, err
 	}
 	g.line = append(g.line, p[:n]...)
-	line, _, ended := bytes.Cut(bytes.TrimLeft(g.line, " \t\r\n"), []byte("\n"))
+	line, _, ended := bytes.Cut(bytes.TrimLeft(g.line, spaces), []byte("\n"))
 	switch {
 	case isRequest(line), len(line) >= maxLine && !slices.ContainsFunc(line, control):
 		return 0, errRequest
@@ -194,11 +213,12 @@ func (g *lineGuard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func control(b byte) bool { return b < ' ' && b != '\t' || b == 0x7f }
+func control(b byte) bool { return b < ' ' && strings.IndexByte(spaces, b) < 0 || b == 0x7f }
 
 // TLS, RFC 8446 and the encrypted ClientHello.
 const (
-	tlsHandshake  = 22
+	tlsFirst      = 20 // the types of records: before a ClientHello, some servers skip those of others
+	tlsLast       = 24
 	extensionECH  = 0xfe0d
 	maxHelloBytes = 64 << 10
 )
