@@ -86,12 +86,14 @@ type Traffic struct {
 	BytesIn     int64  // of all
 	Digest      string // of the rows, see RowDigests; empty: there are none
 	Marks       string // the beginnings of the rows' own digests, to tell which one was changed
+
+	Unstored []Connection // the rows that the database has not taken
 }
 
 // Set puts the traffic into a record.
 func (t Traffic) Set(r *Record) {
 	r.NetConnections, r.NetDenied, r.NetBytesOut, r.NetBytesIn = t.Connections, t.Denied, t.BytesOut, t.BytesIn
-	r.NetDigest, r.NetMarks = t.Digest, t.Marks
+	r.NetDigest, r.NetMarks, r.Connections = t.Digest, t.Marks, t.Unstored
 }
 
 // TrafficOf sums up rows in the order of Seq.

@@ -235,6 +235,10 @@ type Record struct {
 	// the settings keep no inputs, and in summaries. It is in a table of its own, and neither in
 	// events nor in proofs, which have the digest of the whole input. It goes with the record.
 	Request string `json:"-" row:"-"`
+
+	// Connections are the rows of connections that the database has not taken before the exec's
+	// end: Store.Close stores them, and so they wait with it in the spool. They are in no event.
+	Connections []Connection `json:"connections,omitempty" row:"-"`
 }
 
 // What the recording of a terminal has.

@@ -34,7 +34,7 @@ const (
 
 // maxSpooled is the most bytes of a file with a record. Its lists and texts are bounded, and as
 // JSON one byte becomes at most six.
-const maxSpooled = 8 << 20
+const maxSpooled = 16 << 20
 
 func openSpool(dir string) (*spool, error) {
 	s := &spool{

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"secbox/audit"
 	"secbox/network"
 	"secbox/policy"
 )
@@ -181,5 +183,20 @@ func TestParallelBytes(t *testing.T) {
 	saying.Wait()
 	if got := f.close(); got.BytesOut != 1000 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestUnstored: rows that the database has not taken by the end of the exec go with its record.
+func TestUnstored(t *testing.T) {
+	t.Parallel()
+	f := start(t, []string{"good.example.org"})
+	if _, _, err := f.get("http", "https://good.example.org/"); err != nil {
+		t.Fatal(err)
+	}
+	f.store.fail(errors.New("down"))
+	f.say("CONNECT evil.example.net:443 HTTP/1.1\r\n\r\n")
+	got := f.close()
+	if len(got.Unstored) != 2 || got.Unstored[0].End == "" || got.Unstored[1].End != audit.ConnNotAllowed {
+		t.Errorf("%+v", got.Unstored)
 	}
 }

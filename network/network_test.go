@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func TestReaches(t *testing.T) {
 	}
 	traffic := f.close()
 	rows := f.store.all()
-	if traffic.Denied != 0 || traffic.Connections != int64(len(rows)) || traffic.Digest == "" || traffic != audit.TrafficOf(rows) {
+	if traffic.Denied != 0 || traffic.Connections != int64(len(rows)) || traffic.Digest == "" || !reflect.DeepEqual(traffic, audit.TrafficOf(rows)) {
 		t.Errorf("%+v\n%+v", traffic, rows)
 	}
 	for _, c := range rows {

@@ -3,6 +3,8 @@ package network
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -132,12 +134,16 @@ func (r *recorder) flush() (end bool) {
 	return closed
 }
 
-// close stores what is left, and sums up.
+// close stores what is left, and sums up. What cannot be stored goes with the exec's record.
 func (r *recorder) close() audit.Traffic {
 	r.mu.Lock()
 	r.closed = true
 	r.signal()
 	r.mu.Unlock()
 	<-r.over
-	return audit.TrafficOf(r.rows)
+	t := audit.TrafficOf(r.rows)
+	for _, seq := range slices.Sorted(maps.Keys(r.dirty)) {
+		t.Unstored = append(t.Unstored, r.rows[seq-1])
+	}
+	return t
 }

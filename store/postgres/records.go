@@ -137,6 +137,11 @@ func (s records) Start(ctx context.Context, r audit.Record) (bool, error) {
 
 // Close implements audit.Store.
 func (s records) Close(ctx context.Context, r audit.Record) (audit.Status, error) {
+	if len(r.Connections) > 0 {
+		if err := s.db.Connections().SaveConnections(ctx, r.Connections); err != nil {
+			return "", err
+		}
+	}
 	r, args, err := row.CloseArgs(r, encodeTime)
 	if err != nil {
 		return "", err

@@ -124,6 +124,11 @@ func (s records) Start(ctx context.Context, r audit.Record) (started bool, err e
 
 // Close implements audit.Store.
 func (s records) Close(ctx context.Context, r audit.Record) (status audit.Status, err error) {
+	if len(r.Connections) > 0 {
+		if err := s.db.Connections().SaveConnections(ctx, r.Connections); err != nil {
+			return "", err
+		}
+	}
 	r, args, err := row.CloseArgs(r, encodeTime)
 	if err != nil {
 		return "", err
