@@ -106,7 +106,8 @@ func (w *Way) handle(rw http.ResponseWriter, r *http.Request) {
 		w.handleInTunnel(rw, r, c)
 	case r.Method == http.MethodConnect:
 		w.handleConnect(rw, r)
-	case r.URL.Scheme == "http" && r.URL.Host != "":
+	case (r.URL.Scheme == "http" || r.URL.Scheme == "ws") && r.URL.Host != "": // curl sends ws:// URLs
+		r.URL.Scheme = "http"
 		w.forward(rw, r)
 	case r.URL.Scheme != "" && r.URL.Host != "":
 		w.deny(rw, r.URL.Host, audit.ConnProtocol, "the proxy forwards http:// URLs; it carries others, such as https://, in a tunnel (CONNECT)")

@@ -450,9 +450,12 @@ func TestClose(t *testing.T) {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	f := start(t, []string{"good.example.org"})
-	got := f.say("GET http://good.example.org/upgrade HTTP/1.1\r\nHost: good.example.org\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", "ping")
-	if !strings.Contains(got, " 101 ") || !strings.HasSuffix(got, "ping") {
-		t.Errorf("%q", got)
+	for _, scheme := range []string{"http", "ws"} {
+		got := f.say("GET "+scheme+"://good.example.org/upgrade HTTP/1.1\r\nHost: good.example.org\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
+			"ping")
+		if !strings.Contains(got, " 101 ") || !strings.HasSuffix(got, "ping") {
+			t.Errorf("%s: %q", scheme, got)
+		}
 	}
 }
 
