@@ -50,8 +50,8 @@ func records(record string, n int) string {
 	return b.String()
 }
 
-// TestNotations: no other notation of a request or a ClientHello gets the name of another host through a
-// tunnel.
+// TestNotations: no other notation of a request or a ClientHello gets the name of another host
+// through a tunnel.
 func TestNotations(t *testing.T) {
 	t.Parallel()
 	plain, secure := "CONNECT good.example.org:80 HTTP/1.1\r\n\r\n", "CONNECT good.example.org:443 HTTP/1.1\r\n\r\n"
@@ -110,8 +110,8 @@ func TestSmallRecords(t *testing.T) {
 	}
 }
 
-// TestTunnelsShareNothing: the end of a tunnel does not end the requests of others that use the same
-// connection to the host.
+// TestTunnelsShareNothing: the end of a tunnel does not end the requests of others that use the
+// same connection to the host.
 func TestTunnelsShareNothing(t *testing.T) {
 	t.Parallel()
 	f := start(t, []string{"good.example.org"})

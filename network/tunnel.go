@@ -16,8 +16,8 @@ import (
 	"secbox/audit"
 )
 
-// tunnel carries bytes both ways until both sides are done, or one fails, and closes l. What the job
-// sends first must not name another host than the tunnel's; the host may send first.
+// tunnel carries bytes both ways until both sides are done, or one fails, and closes l. What the
+// job sends first must not name another host than the tunnel's; the host may send first.
 func (w *Way) tunnel(c *clientConn, l *link) {
 	shared := false // l is one of the connections that all requests use
 	defer func() {

@@ -70,8 +70,8 @@ func (n *Network) Open(exec Exec) *Way {
 }
 
 // Close ends all connections, and returns what the exec's record tells of them. It waits until
-// their rows are stored, or cannot be: then Traffic has them. Call it once, when no call of Serve is
-// left.
+// their rows are stored, or cannot be: then Traffic has them. Call it once, when no call of Serve
+// is left.
 func (w *Way) Close() audit.Traffic {
 	w.network.mu.Lock()
 	delete(w.network.ways, w.exec.ID)
