@@ -71,7 +71,8 @@ func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted,
 		BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted, ChangesRefused,
-		ExecsRemoved, RetentionRun, WorkspaceRemoved, ProjectRemoved, SessionExtended, PortLinked, HoldAdded, HoldRemoved, SignedIn, SignedOut,
+		ExecsRemoved, RetentionRun, WorkspaceRemoved, ProjectRemoved, SessionExtended, PortLinked, HoldAdded,
+	HoldRemoved, SignedIn, SignedOut,
 		PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, ImageAllowed, ImageRemoved,
 		SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}

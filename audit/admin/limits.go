@@ -21,7 +21,8 @@ var bulk = quota.Rate{Burst: 600, PerMinute: 60}
 
 // rates holds the rates of the kinds whose rate is not quota.Default.
 var rates = map[Kind]quota.Rate{
-	BaselinePromoted: bulk, BackendChosen: bulk, TokenCreated: bulk, HoldAdded: bulk, SessionExtended: bulk, PortLinked: bulk, RegistryChanged: bulk,
+	BaselinePromoted: bulk, BackendChosen: bulk, TokenCreated: bulk, HoldAdded: bulk, SessionExtended: bulk, PortLinked: bulk,
+	RegistryChanged: bulk,
 }
 
 // reads are the kinds of what costs a client nothing, with the kinds of the events that count those

