@@ -72,7 +72,7 @@ func Kinds() []Kind {
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted,
 		BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted, ChangesRefused,
 		ExecsRemoved, RetentionRun, WorkspaceRemoved, ProjectRemoved, SessionExtended, PortLinked, HoldAdded,
-	HoldRemoved, SignedIn, SignedOut,
+		HoldRemoved, SignedIn, SignedOut,
 		PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, ImageAllowed, ImageRemoved,
 		SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
