@@ -63,12 +63,12 @@ const tlsTimeout = 10 * time.Second
 
 // endTLS ends the TLS connection of a job in a tunnel to a host of credentials, and serves the
 // requests in it.
-func (w *Way) endTLS(c *clientConn, l *link, asked target) {
+func (w *Way) endTLS(c *clientConn, l *link, asked target) (shared bool) {
 	a, err := w.network.authority()
 	if err != nil {
 		l.finish(audit.ConnFailed, "core-api has no certificate: "+reason(err))
 		abort(c.Conn)
-		return
+		return false
 	}
 	conn := tls.Server(c, &tls.Config{
 		NextProtos:     []string{"http/1.1"},
@@ -81,13 +81,14 @@ func (w *Way) endTLS(c *clientConn, l *link, asked target) {
 		l.finish(audit.ConnFailed, "the job's program did not accept a TLS connection with HTTP/1.1 and the certificate of core-api, which "+
 			"is in the file that SSL_CERT_FILE names: "+reason(err))
 		abort(c.Conn)
-		return
+		return false
 	}
 	inner := &clientConn{
 		Conn: conn, r: bufio.NewReaderSize(conn, 4<<10), target: &asked, secure: true, spare: &atomic.Pointer[link]{},
 	}
 	inner.spare.Store(l)
 	w.serveHTTP(inner)
+	return inner.spare.Swap(nil) == nil
 }
 
 // dialTLS dials the host of a request with credentials.

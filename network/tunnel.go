@@ -60,7 +60,7 @@ func (w *Way) tunnel(c *clientConn, l *link) {
 		}
 		_ = l.SetReadDeadline(time.Time{})
 		if kind == contentTLS {
-			w.endTLS(c, l, asked)
+			shared = w.endTLS(c, l, asked)
 			return
 		}
 		inner := &clientConn{Conn: c.Conn, r: c.r, target: &asked, spare: &atomic.Pointer[link]{}}
