@@ -28,6 +28,9 @@ func TestRecordHasEveryField(t *testing.T) {
 	}
 	got := fields(execRecord(rec, nil))
 	for name, want := range fields(rec) {
+		if name == "connections" { // only on the way into the database
+			continue
+		}
 		if !reflect.DeepEqual(got[name], want) {
 			t.Errorf("%s is %v in the answer, %v in the record", name, got[name], want)
 		}

@@ -89,7 +89,7 @@ func TestClients(t *testing.T) {
 			t.Run("typescript", func(t *testing.T) {
 				t.Parallel()
 				dir, dist := t.TempDir(), compiled(t)
-				if err := os.WriteFile(filepath.Join(dir, "data.csv"), []byte("a,b\n"), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, "data.csv"), []byte("a,b\n1,2\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				run(t, dir, append(environFor("typescript"), "SECBOX_WEBHOOK_PORT="+typescript), "node", "--no-warnings", "--test",

@@ -152,7 +152,8 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	handler, err := api.New(api.Config{
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
 		Needs: api.Needs{
-			Runner: runs, Live: live, Changes: db.Audit(), Webhooks: webhooks.Registry{}, History: history, TransparencyLog: evidence,
+			Runner: runs, Live: live, Changes: db.Audit(), Webhooks: webhooks.Registry{}, Connections: db.Connections(),
+			History: history, TransparencyLog: evidence,
 			Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: evidence, Events: db.AdminEvents(), Patience: time.Millisecond},
 			Reports:     export.Reports{Log: evidence, Records: db.Audit(), Events: db.AdminEvents(), Patience: time.Millisecond},
 			AdminEvents: db.AdminEvents(), Downloads: downloads,
