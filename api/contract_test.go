@@ -267,7 +267,9 @@ func TestFieldNamesMatch(t *testing.T) {
 		return out
 	}
 	record := append(names(audit.Record{}), "requested_by_name", "artifacts_removed_at", "request") // looked up when it is shown
-	record = slices.DeleteFunc(record, func(name string) bool { return name == "connections" }) // only on the way into the database
+	record = slices.DeleteFunc(record, func(name string) bool {
+		return name == "connections" // only on the way into the database
+	})
 	slices.Sort(record)
 	if got, want := names(wire.ExecRecord{}), record; !slices.Equal(got, want) {
 		t.Errorf("record: %v, want %v", got, want)

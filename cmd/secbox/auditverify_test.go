@@ -41,7 +41,7 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 		TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Tokens: tokens.NewService(db.Tokens(), time.Now), Skills: catalog,
 		AdminEvents: db.AdminEvents(), Downloads: admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()}, Retention: db.Retention(),
 		UploadDir: filepath.Join(t.TempDir(), "uploads"),
-		Runner:    struct{ api.Runner }{}, Live: &follow.Execs{}, Changes: db.Audit(), Webhooks: struct{ api.Webhooks }{}, Connections: struct{ api.Connections }{},
+		Runner:    struct{ api.Runner }{}, Live: &follow.Execs{}, Changes: db.Audit(), Webhooks: struct{ api.Webhooks }{}, Connections: db.Connections(),
 		History: struct{ api.History }{},
 		Exports: struct{ api.Exports }{}, Reports: struct{ api.Reports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
 		Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Library: struct{ api.Library }{}, View: struct{ visible.View }{},
