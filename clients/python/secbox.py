@@ -198,6 +198,12 @@ Policy = TypedDict(
         "max_artifacts_bytes_total": int,
         "image": str,
         "net.mode": str,
+        "net.allow": "list[str]",
+        "net.max_bytes": int,
+        "net.connections": int,
+        "net.max_connections": int,
+        "net.idle_ms": int,
+        "net.credentials": "list[dict[str, str]]",  # secret, host, and one of header, basic and query
         "fs.read": "list[str]",
         "fs.write": "list[str]",
     },
