@@ -191,6 +191,7 @@ func TestEveryLimitIsProbed(t *testing.T) {
 		policy.FieldKillGraceMS,    // ends no job
 		policy.FieldMaxStderrBytes, // cut by the same code as standard output
 		policy.FieldMaxArtifacts,   // kept by core-api, not by the engine
+		policy.FieldNetMaxBytes, policy.FieldNetConnections, policy.FieldNetMaxConnections, policy.FieldNetIdleMS, // by package network
 	}
 	for _, d := range policy.Describe() {
 		if d.Ceiling != nil && strings.Contains(expected, d.Name+"=") == slices.Contains(unprobed, d.Name) {
