@@ -188,9 +188,9 @@ func TestEveryLimitIsProbed(t *testing.T) {
 		}
 	}
 	unprobed := []string{
-		policy.FieldKillGraceMS,    // ends no job
-		policy.FieldMaxStderrBytes, // cut by the same code as standard output
-		policy.FieldMaxArtifacts,   // kept by core-api, not by the engine
+		policy.FieldKillGraceMS,                                                                                   // ends no job
+		policy.FieldMaxStderrBytes,                                                                                // cut by the same code as standard output
+		policy.FieldMaxArtifacts,                                                                                  // kept by core-api, not by the engine
 		policy.FieldNetMaxBytes, policy.FieldNetConnections, policy.FieldNetMaxConnections, policy.FieldNetIdleMS, // by package network
 	}
 	for _, d := range policy.Describe() {
