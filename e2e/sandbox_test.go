@@ -125,7 +125,7 @@ func TestRemoteSandbox(t *testing.T) {
 	s.get("/sandbox/execs/"+ran.str("exec_id")).wants(t,
 		object{"backend": "remote", "runner": "laptop", "status": "failed", "exit_code": 3, "user_id": "u", "image": "", "cwd": "/workspace"})
 	if snapshot := s.get("/sandbox/execs/" + ran.str("exec_id")); len(snapshot.at("policy_snapshot.fields").(map[string]any)) != 3 ||
-		!strings.Contains(fmt.Sprint(snapshot.at("policy_snapshot.not_enforced")), "memory_mb cpu_cores pids tmp_mb shm_mb image") {
+		!strings.Contains(fmt.Sprint(snapshot.at("policy_snapshot.not_enforced")), "memory_mb cpu_cores pids tmp_mb shm_mb net.max_bytes") {
 		t.Errorf("the row says that a user's machine enforces %v", snapshot.at("policy_snapshot"))
 	}
 	s.send(http.MethodPost, u+"/execute?command=cat", []string{"/workspace/large.txt"}).refuses(t, 400, "path_refused")
