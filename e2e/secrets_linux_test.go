@@ -245,7 +245,7 @@ func (s *process) secretsOfSession(keys *keyServer, value canary, overrides obje
 		}
 	}
 	left := s.exec(object{"project_id": "session", "session_id": x.id, "exec": object{"kind": "shell", "script": "ls -d /tmp/.secbox-ca-* | wc -l"}})
-	if n := strings.TrimSpace(left.str("stdout")); n != "4" && n != "2" { // its own two, and those of an interpreter
+	if n := strings.TrimSpace(left.str("stdout")); n != "4" && n != "2" { // its own two, and an interpreter's
 		s.t.Errorf("files of authorities in the session: %s", n)
 	}
 	s.clean(value, "SSL_CERT_FILE=")

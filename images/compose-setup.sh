@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 . scripts/lib.sh
 umask 077
 
-# secret NAME VALUE: the given value, else that of an earlier start, else a new one.
+# secret NAME VALUE: the given value, else the value of an earlier start, else a new one.
 secret() {
 	[ -n "$2" ] || [ ! -s "/secrets/$1" ] || return 0
 	printf '%s' "${2:-$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')}" >"/secrets/$1.new"

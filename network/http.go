@@ -191,7 +191,7 @@ func (w *Way) handleInTunnel(rw http.ResponseWriter, r *http.Request, c *clientC
 	}
 	host, port, ok := splitHostPort(r.Host, defaultPort(scheme))
 	asked, valid := parseTarget(host, port)
-	// The port of a Host header is the one of the tunnel, or is left out.
+	// A Host header has the tunnel's port, or none.
 	same := ok && valid && asked.host() == c.target.host() && (asked.port == c.target.port || !strings.Contains(r.Host, ":"))
 	if r.Method == http.MethodConnect || !same || (r.URL.Host != "" && r.URL.Scheme != scheme) {
 		w.deny(rw, r.Host, audit.ConnMismatch, fmt.Sprintf("a request for %s came in a tunnel to %s", whole.Shorten(r.Host), *c.target))

@@ -249,7 +249,7 @@ func TestChangingName(t *testing.T) {
 	}
 }
 
-// TestServerName: the name of a TLS connection must be the one of the tunnel.
+// TestServerName: a TLS connection must name the tunnel's host.
 func TestServerName(t *testing.T) {
 	t.Parallel()
 	f := start(t, []string{"good.example.org", "93.184.215.14"})

@@ -217,7 +217,7 @@ func control(b byte) bool { return b < ' ' && strings.IndexByte(spaces, b) < 0 |
 
 // TLS, RFC 8446 and the encrypted ClientHello.
 const (
-	tlsFirst      = 20 // the types of records: before a ClientHello, some servers skip those of others
+	tlsFirst      = 20 // the types of records: some servers skip other types before a ClientHello
 	tlsLast       = 24
 	extensionECH  = 0xfe0d
 	maxHelloBytes = 64 << 10

@@ -344,7 +344,7 @@ func TestEveryViolationInEveryLayer(t *testing.T) {
 				}
 			}
 			// In the settings it is a mistake of the operator's.
-			if c.name == "fs.read" || c.name == "net.allow" || c.name == "net.credentials" { // of which the settings are the first layer
+			if c.name == "fs.read" || c.name == "net.allow" || c.name == "net.credentials" { // the settings are their first layer
 				return
 			}
 			_, err := policy.New(policy.Config{Settings: bad, Images: imagesAB})

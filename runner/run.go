@@ -100,7 +100,7 @@ func (r *Runner) resolve(ctx context.Context, req Request) (_ Request, snapshot 
 		}
 		req = addSkillEnv(req)
 		snapshot, err = state.Snapshot.Within(manifest, req.Overrides)
-		if err == nil { // the container's processes have those of the session
+		if err == nil { // the container's processes have the session's credentials
 			err = r.checkSecrets(ctx, req.RequestedBy, state.Snapshot.Values)
 		}
 		if err == nil && req.Background && req.Overrides.TimeoutMS == nil {

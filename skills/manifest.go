@@ -60,7 +60,7 @@ type FSPermissions struct {
 // NetPermissions are the network that the skill needs.
 type NetPermissions struct {
 	Mode  string   `json:"mode"`            // policy.NetNone or policy.NetAllowlist
-	Allow []string `json:"allow,omitempty"` // hosts; none: those of the settings
+	Allow []string `json:"allow,omitempty"` // hosts; none: the hosts of the settings
 
 	Credentials []policy.Credential `json:"credentials,omitempty"`
 }

@@ -49,7 +49,7 @@ const (
 	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
 	WorkspaceRemoved Kind = "workspace_removed" // id of the user's workspace, which was not used for long
 	SessionExtended  Kind = "session_extended"  // id of the session of execs
-	PortLinked       Kind = "port_linked"       // id of the session of execs, to a port of which a link was made
+	PortLinked       Kind = "port_linked"       // id of the session; a link to one of its ports was made
 	ProjectRemoved   Kind = "project_removed"   // id of the project, whose files were removed by request
 	HoldAdded        Kind = "hold_added"        // id of the hold
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
