@@ -118,6 +118,8 @@ func TestRefusedEndDelaysNoOther(t *testing.T) {
 	db.sql(t, "DROP TRIGGER no; CREATE TRIGGER no BEFORE UPDATE ON sandbox_execs WHEN OLD.exec_id = '"+first.ExecID+"' BEGIN SELECT RAISE(ABORT, 'no'); END")
 	run(t, l)
 	eventually(t, "the second is written", func() bool { return status(t, db.Audit(), second.ExecID) == audit.Succeeded })
+	// A result leaves the spool just after its row is stored.
+	eventually(t, "the second leaves the spool", func() bool { return l.Unstored().Results <= 1 })
 	if u := l.Unstored(); u.Results != 1 || u.ExecID != first.ExecID && u.ExecID != "" {
 		t.Errorf("unstored: %+v", u)
 	}
@@ -150,6 +152,7 @@ func TestUnansweredEndsDelayNoOther(t *testing.T) {
 	eventually(t, "the good ones are written", func() bool {
 		return status(t, db.Audit(), good[0].ExecID) == audit.Succeeded && status(t, db.Audit(), good[1].ExecID) == audit.Succeeded
 	})
+	eventually(t, "they leave the spool", func() bool { return next.Unstored().Results <= 3 })
 	if u := next.Unstored(); u.Results != 3 || u.Refused == 0 || u.Reason == "" {
 		t.Errorf("%+v", u)
 	}
