@@ -91,7 +91,8 @@ func newScriptedAnyPool(t *testing.T, ready int, files ...string) *anyPool {
 		t.Fatal(err)
 	}
 	p.pool = newPool(t, engine.Config{
-		CLI: dockerclitest.Script(t, fmt.Sprintf(anyScript, p.dir)), NewID: uuid.NewString, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Driver: engine.NewDocker(dockerclitest.Script(t, fmt.Sprintf(anyScript, p.dir)), engine.Options{}), NewID: uuid.NewString,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}, func(c *engine.PoolConfig) {
 		c.Base, c.Ready, c.MemoryLow = base, ready, p.memoryLow.Load
 		c.Default = func(context.Context) (engine.Spec, error) {

@@ -4,17 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 )
 
 // assignment is the exec that a container for any project was assigned to. Other fields, and the
-// args and mounts of the allocation, may be read after done was closed.
+// container and mounts of the allocation, may be read after done was closed.
 type assignment struct {
 	done        chan struct{}
 	err         error      // of Prepare
 	attachInRun bool       // Run attaches the directories
-	cold        []string   // docker argv of a container that replaces it
+	cold        Container  // that replaces it
 	limits      chan error // the result of changeLimits; nil: it was not called
 	limitsLater bool       // the container can serve before that
 	refused     func(error)
@@ -35,7 +34,7 @@ func (a *standby) assign(ctx context.Context, spec Spec, change limitChange, ref
 			to.err = err
 			return
 		}
-		a.mounts, a.limits, to.cold = exec.mounts, exec.limits, exec.args
+		a.mounts, a.limits, to.cold = exec.mounts, exec.limits, exec.container
 		if change != keepLimits {
 			to.limits = a.changeLimits(spec, change, refused)
 		}
@@ -53,7 +52,7 @@ func (a *standby) assign(ctx context.Context, spec Spec, change limitChange, ref
 func (a *standby) enlarge(spec Spec, change limitChange, refused func(error)) {
 	a.assignment = &assignment{
 		done: make(chan struct{}), limitsLater: change == changeLater, refused: refused,
-		cold: runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, a.execID, a.mounts.Mounts, nil),
+		cold: a.engine.container(a.execID, spec, a.mounts.Mounts),
 	}
 	a.limits, a.assignment.limits = limitsOf(spec), a.changeLimits(spec, change, refused)
 	close(a.assignment.done)
@@ -87,7 +86,7 @@ func (a *standby) Mounts() []Mount {
 // Args waits for the assignment, which may change the limits.
 func (a *standby) Args() []string {
 	_ = a.awaitAssignment()
-	return a.args
+	return a.allocation.Args()
 }
 
 // unassign undoes assign, so that the container may serve another exec. It gets a new exec id,
@@ -109,12 +108,10 @@ func (a *standby) unassign() bool {
 // owner has ended the container.
 func (a *standby) changeLimits(spec Spec, change limitChange, failed func(error)) chan error {
 	spec.Limits, spec.Serve = limitsOf(spec), false
-	mounts := a.mounts.Mounts
 	if a.session.points != nil {
-		spec.ProjectID, mounts = "", nil
+		spec.ProjectID = ""
 	}
-	a.args = runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, strings.TrimPrefix(a.session.name, containerName("")), mounts,
-		a.session.points)
+	a.container.Spec = spec
 	result := make(chan error, 1)
 	a.engine.teardown.Go(func() {
 		if change == changeLater {
@@ -126,7 +123,7 @@ func (a *standby) changeLimits(spec Spec, change limitChange, failed func(error)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), limitTimeout)
 		defer cancel()
-		err := a.engine.cfg.CLI.Update(ctx, a.session.name, limitArgs(spec.Limits)...)
+		err := a.engine.cfg.Driver.ChangeLimits(ctx, a.session.name, spec.Limits)
 		switch {
 		case err == nil:
 			a.engine.changes.Store(true)

@@ -16,21 +16,10 @@ import (
 	"secbox/policy"
 )
 
-// Options are settings that apply to all containers.
-type Options struct {
-	ReadOnlyRootfs bool
-	Seccomp        string // path of the profile on this machine; empty: the engine's own profile
-	Podman         bool   // podman's service is the engine
-	// WorkspaceVolume is the volume that sources of mounts are in; empty: they are on the engine's
-	// machine.
-	WorkspaceVolume string
-}
-
 // Config configures a cold engine.
 type Config struct {
-	CLI      *dockercli.CLI
+	Driver   Driver
 	Identity Identity
-	Options  Options
 	NewID    func() string // UUIDv7
 	Log      *slog.Logger
 	// AnswerTimeout is how long a waiting container may take to answer before a new one replaces
@@ -65,9 +54,6 @@ type Cold struct {
 // NewCold makes the engine; it starts nothing yet.
 func NewCold(cfg Config) *Cold {
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, answerTimeout)
-	if cfg.Options.WorkspaceVolume != "" {
-		cfg.CLI.RequireSubpath() // an older engine would mount all projects
-	}
 	return &Cold{
 		cfg: cfg, starts: make(chan struct{}, startsAtOnce()), later: make(chan struct{}, 1), stop: make(chan struct{}),
 		sweeps: sweepsAfterFailure,
@@ -101,14 +87,14 @@ func (c *Cold) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 	return &coldSlot{allocation}, nil
 }
 
-// allocation is the part that all slots share: id, mounts and docker argv.
+// allocation is the part that all slots share: id, mounts and container.
 type allocation struct {
-	engine   *Cold
-	execID   string
-	mounts   MountSet
-	args     []string
-	limits   policy.ContainerLimits // that a Resident's jobs know
-	attached bool                   // mounts were, to a container for any project
+	engine    *Cold
+	execID    string
+	mounts    MountSet
+	container Container
+	limits    policy.ContainerLimits // that a Resident's jobs know
+	attached  bool                   // mounts were, to a container for any project
 }
 
 func (c *Cold) allocate(ctx context.Context, spec Spec) (allocation, error) {
@@ -121,14 +107,18 @@ func (c *Cold) allocate(ctx context.Context, spec Spec) (allocation, error) {
 		return allocation{}, err
 	}
 	return allocation{
-		engine: c, execID: execID, mounts: mounts,
-		args: runArgs(c.cfg.Identity, c.cfg.Options, spec, execID, mounts.Mounts, nil), limits: limitsOf(spec),
+		engine: c, execID: execID, mounts: mounts, container: c.container(execID, spec, mounts.Mounts), limits: limitsOf(spec),
 	}, nil
+}
+
+// container describes a container with mounts.
+func (c *Cold) container(id string, spec Spec, mounts []Mount) Container {
+	return Container{ID: id, Identity: c.cfg.Identity, Spec: spec, Mounts: mounts}
 }
 
 func (a *allocation) ExecID() string  { return a.execID }
 func (a *allocation) Mounts() []Mount { return a.mounts.Mounts }
-func (a *allocation) Args() []string  { return a.args }
+func (a *allocation) Args() []string  { return a.engine.cfg.Driver.Args(a.container) }
 func (a *allocation) Attached() bool  { return a.attached }
 
 // coldSlot starts its container in Run.
@@ -141,7 +131,7 @@ func (s *coldSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	if err := s.engine.mayStart(ctx); err != nil {
 		return Exit{}, &RunError{Dead: true, Err: fault.Wrap(fault.Internal, err, "killed before it started")}
 	}
-	session, err := newSession(s.engine, containerName(s.execID), s.args)
+	session, err := newSession(s.engine, s.container)
 	if err != nil {
 		s.engine.started()
 		return Exit{}, &RunError{Dead: true, Err: err}
@@ -150,7 +140,7 @@ func (s *coldSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 }
 
 func (s *coldSlot) Serve(ctx context.Context, reports Reports) (*Resident, error) {
-	r, err := s.engine.startResident(ctx, s.execID, s.args)
+	r, err := s.engine.startResident(ctx, s.container)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +149,7 @@ func (s *coldSlot) Serve(ctx context.Context, reports Reports) (*Resident, error
 
 // keep begins the life of a slot's Resident.
 func (a *allocation) keep(s *session, reports Reports) *Resident {
-	return a.engine.resident(s, a.args, ResidentSpec{Limits: a.limits, asSlot: true, Reports: reports})
+	return a.engine.resident(s, a.container, ResidentSpec{Limits: a.limits, asSlot: true, Reports: reports})
 }
 
 // Close waits until every container that was started is gone. Callers end their execs first.
@@ -177,7 +167,7 @@ func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 		before[name] = true
 		return true
 	})
-	names, err := c.cfg.CLI.Containers(ctx, LabelNode+"="+c.cfg.Identity.Node)
+	names, err := c.cfg.Driver.Containers(ctx, LabelNode+"="+c.cfg.Identity.Node)
 	if err != nil {
 		return 0, err
 	}
@@ -186,7 +176,7 @@ func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 		if _, held := c.held.Load(name); held || before[name] {
 			continue
 		}
-		if err := c.cfg.CLI.Remove(ctx, name); err != nil {
+		if err := c.cfg.Driver.Remove(ctx, name); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -273,7 +263,7 @@ const maxRemoveDelay = 10 * time.Second
 func (c *Cold) removeOnce(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), rmTimeout)
 	defer cancel()
-	return c.cfg.CLI.Remove(ctx, name)
+	return c.cfg.Driver.Remove(ctx, name)
 }
 
 // pause waits for d; it returns true, early, when the engine is closed.

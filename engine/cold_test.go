@@ -29,7 +29,7 @@ func TestColdEngine(t *testing.T) {
 func TestResidentOfSilentEngine(t *testing.T) {
 	t.Parallel()
 	cli := dockerclitest.Script(t, "[ \"$1\" != run ] || printf 'h\\0\\0\\0\\016secbox-serve/1'\nexec sleep 1000")
-	cold := engine.NewCold(engine.Config{CLI: cli, NewID: uuid.NewString, Log: slog.New(slog.DiscardHandler)})
+	cold := engine.NewCold(engine.Config{Driver: engine.NewDocker(cli, engine.Options{}), NewID: uuid.NewString, Log: slog.New(slog.DiscardHandler)})
 	start := func() *engine.Resident {
 		r, err := cold.StartResident(t.Context(), engine.ResidentSpec{ImageID: "sha256:x"})
 		if err != nil {

@@ -28,7 +28,7 @@ type Slot interface {
 	ExecID() string
 	Warm() bool      // the container was started before Acquire; Run makes it false if it starts another container
 	Mounts() []Mount // as Prepare gave them; waits for it
-	Args() []string  // the docker argv, for the record; it has nothing of the job
+	Args() []string  // the container as a command, for the record: the docker argv; it has nothing of the job
 	// Attached reports whether the container was started for any project: Mounts were attached when
 	// the job came, and Args has the mounts below which they were. Run makes it false if it starts
 	// another container.

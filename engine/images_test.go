@@ -177,7 +177,7 @@ func TestSweepRemovesOwnContainersOnly(t *testing.T) {
 	start(mine)
 	stays := start(other)
 	t.Cleanup(func() { enginetest.Docker(t, "rm", "-f", stays) })
-	cold := engine.NewCold(engine.Config{CLI: enginetest.CLI(t), Identity: engine.Identity{Node: mine}})
+	cold := engine.NewCold(engine.Config{Driver: engine.NewDocker(enginetest.CLI(t), engine.Options{}), Identity: engine.Identity{Node: mine}})
 	if n, err := cold.Sweep(t.Context()); n != 2 || err != nil {
 		t.Fatalf("removed %d, %v", n, err)
 	}

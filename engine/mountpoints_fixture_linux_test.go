@@ -64,7 +64,7 @@ func newAnyPooled(t *testing.T) *anyPooled {
 	must(t, err)
 	t.Cleanup(func() { must(t, p.ws.Close()) })
 	p.Fixture = enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine {
-		cfg.CLI, cfg.AnswerTimeout = cli, time.Minute // none is replaced on a slow machine
+		cfg.Driver, cfg.AnswerTimeout = engine.NewDocker(cli, engine.Options{ReadOnlyRootfs: true}), time.Minute // none is replaced on a slow machine
 		cfg.Log = slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), p.log), nil))
 		p.pool = newAnyPoolIn(t, cfg, 1, p.base)
 		return p.pool

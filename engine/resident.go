@@ -51,10 +51,10 @@ const (
 // Resident is a container whose sandbox-init serves until it is stopped. It is safe for concurrent
 // use.
 type Resident struct {
-	session  *session
-	spec     ResidentSpec
-	args     []string
-	stopOnce sync.Once
+	session   *session
+	spec      ResidentSpec
+	container Container
+	stopOnce  sync.Once
 
 	done chan struct{} // closed when it serves no more commands
 	gone chan struct{} // closed when the container is dead, or all attempts to remove it were made
@@ -91,21 +91,20 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 		Runtime: spec.Runtime, Serve: true,
 	}
 	spec.Limits = limitsOf(of)
-	id := "sandbox-" + c.cfg.NewID()
-	args := runArgs(c.cfg.Identity, c.cfg.Options, of, id, spec.Mounts, nil)
-	s, err := c.startResident(ctx, id, args)
+	container := c.container("sandbox-"+c.cfg.NewID(), of, spec.Mounts)
+	s, err := c.startResident(ctx, container)
 	if err != nil {
 		return nil, err
 	}
-	return c.resident(s, args, spec), nil
+	return c.resident(s, container, spec), nil
 }
 
 // startResident starts a container that serves.
-func (c *Cold) startResident(ctx context.Context, id string, args []string) (*session, error) {
+func (c *Cold) startResident(ctx context.Context, container Container) (*session, error) {
 	if err := c.mayStart(ctx); err != nil {
 		return nil, &RunError{Dead: true, Err: fault.Wrap(fault.Internal, err, "ended before the container was started")}
 	}
-	s, err := startSession(c, containerName(id), args, initproto.FromServe, initproto.MagicServe)
+	s, err := startSession(c, container, initproto.FromServe, initproto.MagicServe)
 	if err != nil {
 		c.started()
 		return nil, &RunError{Dead: true, Err: err}
@@ -118,9 +117,10 @@ func (c *Cold) startResident(ctx context.Context, id string, args []string) (*se
 }
 
 // resident begins the life of the Resident of a container that serves.
-func (c *Cold) resident(s *session, args []string, spec ResidentSpec) *Resident {
+func (c *Cold) resident(s *session, container Container, spec ResidentSpec) *Resident {
 	r := &Resident{
-		session: s, spec: spec, args: args, done: make(chan struct{}), gone: make(chan struct{}), commands: map[uint32]*residentCommand{},
+		session: s, spec: spec, container: container, done: make(chan struct{}), gone: make(chan struct{}),
+		commands: map[uint32]*residentCommand{},
 	}
 	c.teardown.Go(r.live)
 	return r
@@ -129,8 +129,8 @@ func (c *Cold) resident(s *session, args []string, spec ResidentSpec) *Resident 
 // Name is the name of the container.
 func (r *Resident) Name() string { return r.session.name }
 
-// Args returns the docker argv, for the record.
-func (r *Resident) Args() []string { return r.args }
+// Args describes the container for the record, as Slot's.
+func (r *Resident) Args() []string { return r.session.engine.cfg.Driver.Args(r.container) }
 
 // Limits returns the container's limits: PIDs includes residentPIDs.
 func (r *Resident) Limits() policy.ContainerLimits { return r.spec.Limits }
@@ -145,7 +145,7 @@ func (r *Resident) Stop() {
 		r.mu.Lock()
 		r.stopping = true
 		r.mu.Unlock()
-		_ = r.session.proc.Stdin.Close() // the lease
+		_ = r.session.proc.Stdin().Close() // the lease
 	})
 	late := time.AfterFunc(residentKillGrace, func() { r.session.remove(r.done, nil) })
 	defer late.Stop()
@@ -171,7 +171,7 @@ func (r *Resident) live() {
 	var lost *RunError
 	if stopping {
 		r.session.end(endTimeout)
-		confirmed := r.session.proc.ExitCode() >= 0 // negative: the CLI was killed
+		confirmed := r.session.proc.ExitCode() >= 0
 		lost = &RunError{Started: true, Dead: confirmed, Err: fault.Wrap(fault.Internal, err, "its container was stopped while it ran")}
 	} else {
 		lost = r.session.lost(err)
@@ -284,7 +284,7 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: err}
 	}
-	defer c.conns.close(closingTimeout, func() { _ = r.session.proc.Stdin.Close() })
+	defer c.conns.close(closingTimeout, func() { _ = r.session.proc.Stdin().Close() })
 	r.mu.Lock()
 	if r.over || r.stopping {
 		r.mu.Unlock()

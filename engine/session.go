@@ -31,33 +31,34 @@ const (
 	engineCheck = 2 * time.Second  // for a first answer of the engine
 )
 
-// session is one `docker run` and the conversation with the sandbox-init in it.
+// session is one container and the conversation with the sandbox-init in it.
 type session struct {
 	engine *Cold
 	name   string // the container's
-	proc   *dockercli.Process
+	proc   Process
 	in     *bufio.Reader // from the container
 	frames *initproto.Reader
 	magic  string       // of its hello
 	points *mountPoints // of a container for any project; else nil
 	log    *slog.Logger
 
-	writing sync.Mutex  // guards proc.Stdin: one frame at a time
+	writing sync.Mutex  // guards proc.Stdin(): one frame at a time
 	removed atomic.Bool // by remove, before its end was noticed
 }
 
-func newSession(c *Cold, name string, args []string) (*session, error) {
-	return startSession(c, name, args, initproto.FromInit, initproto.Magic)
+func newSession(c *Cold, container Container) (*session, error) {
+	return startSession(c, container, initproto.FromInit, initproto.Magic)
 }
 
-func startSession(c *Cold, name string, args []string, dir initproto.Direction, magic string) (*session, error) {
+func startSession(c *Cold, container Container, dir initproto.Direction, magic string) (*session, error) {
+	name := container.Name()
 	c.held.Store(name, nil)
-	proc, err := c.cfg.CLI.Start(args...)
+	proc, err := c.cfg.Driver.Start(container)
 	if err != nil {
 		c.held.Delete(name)
 		return nil, err
 	}
-	in := bufio.NewReaderSize(proc.Stdout, readBuffer)
+	in := bufio.NewReaderSize(proc.Stdout(), readBuffer)
 	return &session{
 		engine: c, name: name, proc: proc, log: c.cfg.Log, in: in, frames: initproto.NewReader(in, dir), magic: magic,
 	}, nil
@@ -77,7 +78,7 @@ func (s *session) release() {
 func (s *session) send(frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	_, err := s.proc.Stdin.Write(frame)
+	_, err := s.proc.Stdin().Write(frame)
 	return err
 }
 
@@ -163,7 +164,7 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
 	}
-	endLease := func() { _ = s.proc.Stdin.Close() } // it unblocks a write
+	endLease := func() { _ = s.proc.Stdin().Close() } // it unblocks a write
 	conns, err := newConnections(job, func(chunk []byte) error { return s.send(initproto.Append(nil, initproto.TypeNetwork, chunk)) })
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
@@ -334,7 +335,7 @@ func (s *session) remove(done, enough <-chan struct{}) {
 // end closes the lease and waits for the CLI, which waits for the engine's teardown. The wait is
 // shorter when the engine is closed.
 func (s *session) end(timeout time.Duration) {
-	_ = s.proc.Stdin.Close()
+	_ = s.proc.Stdin().Close()
 	ended := false
 	wait := func(d time.Duration, hurry <-chan struct{}) {
 		select {
@@ -381,7 +382,7 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 	case fault.Is(failure, fault.EngineUnavailable):
 		return failure
 	case !gone && failure == nil && s.proc.ExitCode() < 0:
-		return noAnswer(said)
+		return s.engine.cfg.Driver.NoAnswer(said)
 	case errors.As(said, &failed) && failed.Kind == dockercli.NotStartable:
 		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image, and can the "+
 			"engine's runtime start containers at all? `core-api doctor` tells")
@@ -415,7 +416,7 @@ func (s *session) lost(err error) *RunError {
 		said = err
 	}
 	if !gone && removed.lastErr() == nil {
-		return &RunError{Started: true, Err: noAnswer(said)}
+		return &RunError{Started: true, Err: s.engine.cfg.Driver.NoAnswer(said)}
 	}
 	if s.removed.Load() {
 		return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said,
@@ -424,11 +425,6 @@ func (s *session) lost(err error) *RunError {
 	return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said,
 		"the container ended without a report (exit code %d of the docker CLI): it, or its CLI, was killed from outside",
 		s.proc.ExitCode())}
-}
-
-// noAnswer is the error of an engine that accepts requests and does not answer.
-func noAnswer(cause error) error {
-	return fault.Wrap(fault.EngineUnavailable, cause, "the Docker engine did not answer in time; check `docker info` on its host")
 }
 
 func wireJob(job Job) initproto.Job {

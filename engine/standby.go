@@ -118,7 +118,7 @@ func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, e
 		points.remove()
 		return nil, err
 	}
-	session, err := newSession(c, containerName(allocation.execID), allocation.args)
+	session, err := newSession(c, allocation.container)
 	if err != nil {
 		c.started()
 		allocation.mounts.drop()
@@ -141,7 +141,9 @@ func (c *Cold) allocateShared(spec Spec, base *attach.Base) (allocation, *mountP
 	if err != nil {
 		return allocation{}, nil, err
 	}
-	return allocation{engine: c, execID: id, args: runArgs(c.cfg.Identity, c.cfg.Options, spec, id, nil, points)}, points, nil
+	container := c.container(id, spec, nil)
+	container.points = points
+	return allocation{engine: c, execID: id, container: container}, points, nil
 }
 
 // prepareError is an error of a spec's Prepare, which is about the project and not the engine.
@@ -321,7 +323,7 @@ const abandonTimeout = 5 * time.Second
 // end ends a container that has no job.
 func (a *standby) end() {
 	a.session.points.detach()
-	_ = a.session.proc.Stdin.Close() // the lease: init ends, and the container with it
+	_ = a.session.proc.Stdin().Close() // the lease: init ends, and the container with it
 	a.engine.teardown.Go(func() {
 		select {
 		case <-a.activity:
@@ -420,7 +422,7 @@ func (a *standby) replacement() (*coldSlot, error) {
 	a.move(taken, finished)
 	a.replaced = true
 	if a.assignment != nil {
-		a.args, a.attached = a.assignment.cold, false
+		a.container, a.attached = a.assignment.cold, false
 	}
 	removed := a.engine.removeUntilGone(a.session.name)
 	gone := a.engine.await(removed, removalTimeout)
@@ -428,7 +430,7 @@ func (a *standby) replacement() (*coldSlot, error) {
 	<-a.activity
 	a.session.release()
 	if !gone { // its name is not free
-		return nil, noAnswer(removed.lastErr())
+		return nil, a.engine.cfg.Driver.NoAnswer(removed.lastErr())
 	}
 	if !a.mounts.intact() {
 		return nil, fault.New(fault.ProjectDamaged,

@@ -59,7 +59,7 @@ func TestFrozenContainerIsReplaced(t *testing.T) {
 				}
 			}
 			pool := newPool(t, engine.Config{
-				CLI: dockerclitest.Script(t, fmt.Sprintf(standbyScript, dir)), NewID: uuid.NewString, AnswerTimeout: time.Millisecond,
+				Driver: engine.NewDocker(dockerclitest.Script(t, fmt.Sprintf(standbyScript, dir)), engine.Options{}), NewID: uuid.NewString, AnswerTimeout: time.Millisecond,
 				Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			}, func(c *engine.PoolConfig) { c.MaxPerKey = 1 })
 			defer pool.Close()

@@ -247,7 +247,7 @@ func realEngineOf(t *testing.T, cfg Config) engine.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cold := engine.NewCold(engine.Config{CLI: cfg.CLI, Options: engine.Options{Seccomp: seccomp}, NewID: newID, Log: quiet()})
+	cold := engine.NewCold(engine.Config{Driver: engine.NewDocker(cfg.CLI, engine.Options{Seccomp: seccomp}), NewID: newID, Log: quiet()})
 	t.Cleanup(func() { _ = cold.Close() })
 	return cold
 }

@@ -99,8 +99,8 @@ func realEngine(t *testing.T, cfg Config, edit func([]string) []string, editJob 
 		t.Fatal(err)
 	}
 	cold := engine.NewCold(engine.Config{
-		CLI: cfg.CLI, Identity: engine.Identity{Installation: "test", Node: node},
-		Options: engine.Options{ReadOnlyRootfs: cfg.ReadOnlyRootfs, Seccomp: seccomp}, NewID: newID, Log: quiet(),
+		Driver:   engine.NewDocker(cfg.CLI, engine.Options{ReadOnlyRootfs: cfg.ReadOnlyRootfs, Seccomp: seccomp}),
+		Identity: engine.Identity{Installation: "test", Node: node}, NewID: newID, Log: quiet(),
 	})
 	t.Cleanup(func() {
 		_ = cold.Close()
@@ -143,10 +143,10 @@ func (s looseSlot) Run(ctx context.Context, job engine.Job, stdout, stderr io.Wr
 	if err != nil {
 		return engine.Exit{}, err
 	}
-	hungUp := context.AfterFunc(ctx, func() { _ = proc.Stdin.Close() }) // the lease: init kills the job
+	hungUp := context.AfterFunc(ctx, func() { _ = proc.Stdin().Close() }) // the lease: init kills the job
 	exit, err := s.converse(proc, job, stdout, stderr)
 	if hungUp() {
-		_ = proc.Stdin.Close()
+		_ = proc.Stdin().Close()
 	}
 	said := proc.Wait()
 	if err != nil {
@@ -156,7 +156,7 @@ func (s looseSlot) Run(ctx context.Context, job engine.Job, stdout, stderr io.Wr
 }
 
 func (s looseSlot) converse(proc *dockercli.Process, job engine.Job, stdout, stderr io.Writer) (engine.Exit, error) {
-	frames := initproto.NewReader(bufio.NewReader(proc.Stdout), initproto.FromInit)
+	frames := initproto.NewReader(bufio.NewReader(proc.Stdout()), initproto.FromInit)
 	if _, _, err := frames.Next(); err != nil {
 		return engine.Exit{}, err
 	}
@@ -168,7 +168,7 @@ func (s looseSlot) converse(proc *dockercli.Process, job engine.Job, stdout, std
 	if err != nil {
 		return engine.Exit{}, err
 	}
-	if _, err := proc.Stdin.Write(initproto.Append(frame, initproto.TypeStdinEnd, nil)); err != nil {
+	if _, err := proc.Stdin().Write(initproto.Append(frame, initproto.TypeStdinEnd, nil)); err != nil {
 		return engine.Exit{}, err
 	}
 	if job.OnStart != nil {

@@ -144,10 +144,10 @@ func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger)
 		}
 	}
 	return engine.NewCold(engine.Config{
-		CLI: d.cli, Identity: identity, Options: engine.Options{
+		Driver: engine.NewDocker(d.cli, engine.Options{
 			ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, Seccomp: seccomp,
 			Podman: d.podman, WorkspaceVolume: d.adapter.Volume(),
-		}, NewID: NewID, Log: log,
+		}), Identity: identity, NewID: NewID, Log: log,
 	}), nil
 }
 

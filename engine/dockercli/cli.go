@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -129,8 +130,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 
 // Process is a running docker command with pipes to its standard input and output.
 type Process struct {
-	Stdin  *os.File
-	Stdout *os.File
+	stdin  *os.File
+	stdout *os.File
 	cmd    *exec.Cmd
 	stderr *bounded
 	done   chan struct{}
@@ -153,7 +154,7 @@ func (c *CLI) Start(args ...string) (*Process, error) {
 		return nil, fault.Wrap(fault.Internal, err, "no pipe for the docker CLI")
 	}
 	p.cmd.Stdin, p.cmd.Stdout = theirIn, theirOut
-	p.Stdin, p.Stdout = ourIn, ourOut
+	p.stdin, p.stdout = ourIn, ourOut
 	err = p.cmd.Start()
 	_ = theirIn.Close()
 	_ = theirOut.Close()
@@ -169,6 +170,12 @@ func (c *CLI) Start(args ...string) (*Process, error) {
 	return p, nil
 }
 
+// Stdin is the standard input of docker. Close unblocks a Write.
+func (p *Process) Stdin() io.WriteCloser { return p.stdin }
+
+// Stdout is the standard output of docker.
+func (p *Process) Stdout() io.Reader { return p.stdout }
+
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
@@ -176,8 +183,8 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // error by the message of the CLI.
 func (p *Process) Wait() error {
 	<-p.done
-	_ = p.Stdin.Close()
-	_ = p.Stdout.Close()
+	_ = p.stdin.Close()
+	_ = p.stdout.Close()
 	if p.err == nil {
 		return nil
 	}

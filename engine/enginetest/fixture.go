@@ -133,10 +133,10 @@ func (w Where) New(t *testing.T, mk Maker) *Fixture {
 		t.Fatal(err)
 	}
 	f.Engine = mk(t, engine.Config{
-		CLI: cli, Identity: engine.Identity{Installation: "test", Node: f.Node},
-		Options: engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp},
-		NewID:   func() string { return uuid.Must(uuid.NewV7()).String() },
-		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Driver:   engine.NewDocker(cli, engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp}),
+		Identity: engine.Identity{Installation: "test", Node: f.Node},
+		NewID:    func() string { return uuid.Must(uuid.NewV7()).String() },
+		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	t.Cleanup(func() {
 		f.closeTwice()

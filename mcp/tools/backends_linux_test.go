@@ -94,8 +94,9 @@ func inDocker(t testing.TB) place {
 		t.Fatal(err)
 	}
 	cold := engine.NewCold(engine.Config{
-		CLI: cli, Identity: engine.Identity{Installation: "test", Node: uuid.NewString()}, Options: engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp},
-		NewID: uuid.NewString, Log: log,
+		Driver:   engine.NewDocker(cli, engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp}),
+		Identity: engine.Identity{Installation: "test", Node: uuid.NewString()},
+		NewID:    uuid.NewString, Log: log,
 	})
 	container := docker.Container{
 		Image: enginetest.Image, User: "1000:1000",

@@ -71,8 +71,9 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 		t.Fatal(err)
 	}
 	cold := engine.NewCold(engine.Config{
-		CLI: cli, Identity: engine.Identity{Installation: "test", Node: s.node}, Options: engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp},
-		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Log: log,
+		Driver:   engine.NewDocker(cli, engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp}),
+		Identity: engine.Identity{Installation: "test", Node: s.node},
+		NewID:    func() string { return uuid.Must(uuid.NewV7()).String() }, Log: log,
 	})
 	s.container.Store(&docker.Container{
 		Image: enginetest.Image, User: "1000:1000",
