@@ -138,6 +138,7 @@
 //   - initproto: the frames between engine, sandbox-init and workers
 //   - worker: runs commands one after the other and leaves no process alive; part of sandbox-init
 //   - attach: mounts directories into containers that run already
+//   - transfer: copies directories into containers without mounts, and what changed back
 //   - enginetest: only tests: the suite that every engine passes
 //   - memengine: only tests: an engine whose jobs are Go functions
 //
