@@ -2,7 +2,8 @@
 
 // Command sandbox-init is PID 1 in every sandbox container. It reads one job from its standard
 // input, runs it, passes its output on in frames, kills the processes that are left, and reports
-// how it ended (see engine/initproto).
+// how it ended (see engine/initproto). With --files, it also takes the job's files and sends back
+// what the job has changed (engine/transfer).
 //
 // With --serve it is PID 1 of a long-lived container that runs many commands at once, each in a
 // worker (engine/worker), which is this program with --worker. Commands may run it to search for
@@ -69,5 +70,9 @@ func main() {
 		os.Exit(serveMany(bufio.NewReaderSize(os.Stdin, initproto.MaxChunk), os.Stdout, hello))
 	}
 	prepareThreads()
-	os.Exit(serve(os.Stdin, os.Stdout))
+	hello := initproto.Magic
+	if len(os.Args) > 1 && os.Args[1] == initproto.FilesArg {
+		hello = initproto.MagicFiles
+	}
+	os.Exit(serve(os.Stdin, os.Stdout, hello))
 }

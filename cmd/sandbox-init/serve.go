@@ -13,10 +13,11 @@ import (
 	"secbox/engine/worker"
 )
 
-// serve says hello, takes one job, runs it and reports; it returns init's exit code.
-func serve(in io.Reader, out io.Writer) int {
+// serve says hello, takes one job, runs it and reports; it returns init's exit code. With
+// MagicFiles, it takes files, too.
+func serve(in io.Reader, out io.Writer, hello string) int {
 	l := worker.NewLink(out)
-	if err := l.Send(initproto.TypeHello, []byte(initproto.Magic)); err != nil {
+	if err := l.Send(initproto.TypeHello, []byte(hello)); err != nil {
 		return exitLease
 	}
 	buffered := bufio.NewReaderSize(in, initproto.MaxChunk)
@@ -35,6 +36,12 @@ func serve(in io.Reader, out io.Writer) int {
 	if err == nil && t == initproto.TypeServe {
 		return serveMany(buffered, out, initproto.MagicServe)
 	}
+	var dirs *files
+	if err == nil && t == initproto.TypeFiles && hello == initproto.MagicFiles {
+		if dirs, err = takeFiles(payload, frames); err == nil {
+			t, payload, err = frames.Next()
+		}
+	}
 	cgroup := openCounters()
 	before := cgroup.read()
 	if err != nil {
@@ -48,6 +55,12 @@ func serve(in io.Reader, out io.Writer) int {
 		return exitProtocol
 	}
 
+	if err := dirs.ready(spec); err != nil {
+		if l.SendExit(worker.Refusal(err)) != nil {
+			return exitLease
+		}
+		return exitDone
+	}
 	var used *meters
 	if spec.ReportUsage {
 		used = openMeters()
@@ -98,6 +111,9 @@ func serve(in io.Reader, out io.Writer) int {
 	reporting.stop()
 	counted := cgroup.read().since(before)
 	exit.OOMKills, exit.PIDsMax = counted.oomKills, counted.pidsMax
+	if dirs.sendChanges(l, spec) != nil {
+		return exitLease
+	}
 	reported.Store(true)
 	if l.SendExit(exit) != nil {
 		return exitLease

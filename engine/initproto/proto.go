@@ -1,8 +1,8 @@
 // Package initproto is the protocol between core-api and the sandbox-init inside a container:
 // frames over init's standard input and output. It must not know what runs in the container.
 //
-//	core-api -> init:  rehearse*  (job  stdin* stdin-end  network*  [kill] | serve …)
-//	init -> core-api:  hello  ready*  ((stdout | stderr | credit | unlinked | usage | network)*  exit | …)
+//	core-api -> init:  rehearse*  ([files* files-end]  job  stdin* stdin-end  network*  [kill] | serve …)
+//	init -> core-api:  hello  ready*  ((stdout | stderr | credit | unlinked | usage | network)*  changes*  exit | …)
 //
 // Closing the stream ends the lease: everything dies.
 //
@@ -21,6 +21,20 @@
 // detect a frozen container before it sends the job. The first rehearse has no answer because an
 // older core-api, which sends only that one, takes any frame for the end of the container. An older
 // init does not answer: core-api expects an answer only of an init that has answered before.
+//
+// # Files
+//
+// A container that mounts nothing of the project, such as a pod, gets the directories of its exec
+// in files frames: the chunks of one stream, whose format is of engine/transfer, and its end. init
+// unpacks it at once and answers nothing. If it cannot, the exit of the job says so as StartError,
+// and the job does not run. With Job.Files, init sends what changed after every process of the job
+// is dead: chunks of a stream in changes frames, of which the first is empty and comes at once: the
+// job's time is over, and what follows takes as long as there is to send. There are none if the
+// job did not run. All of it is for the one job of an exec; an init that serves many commands has
+// no files.
+//
+// Only an init that was started with FilesArg takes files, and says so in its hello. An older one
+// ignores the argument and says Magic.
 //
 // # A worker
 //
@@ -55,6 +69,8 @@ const (
 	TypeRehearse Type = 'R' // prepare for a job; no payload. Each but the first requests a ready. Ignored after the job
 	TypeJob      Type = 'J' // JSON Job; exactly one, or a serve
 	TypeServe    Type = 'S' // become an init that serves many commands; no payload. Afterwards, this type is TypeStart
+	TypeFiles    Type = 'F' // a chunk of the stream of files, at most MaxChunk bytes, before the job
+	TypeFilesEnd Type = 'D' // the stream of files ends here; no payload
 	TypeStdin    Type = 'I' // a chunk of the job's standard input, at most MaxChunk bytes
 	TypeStdinEnd Type = 'E' // the job's standard input ends here; no payload
 	TypeKill     Type = 'K' // kill the job and report; no payload
@@ -67,6 +83,10 @@ const (
 	TypeStderr Type = 'e' // the same for standard error
 	TypeCredit Type = 'c' // one stdin chunk was passed on or dropped; no payload
 	TypeExit   Type = 'x' // JSON Exit; exactly one, last
+
+	// TypeChanges is a chunk of the stream of what changed, at most MaxChunk bytes. The first one is
+	// empty.
+	TypeChanges Type = 'f'
 
 	// TypeUnlinked is a JSON Unlinked, sent when it has changed and about once a second, if the job
 	// requests it.
@@ -82,6 +102,7 @@ const (
 	Magic       = "secbox-init/2"
 	MagicWorker = "secbox-worker/1"
 	MagicServe  = "secbox-serve/2"
+	MagicFiles  = "secbox-init/2+files" // of an init that takes files
 
 	// MagicServe1 is the hello of an init without signals: of an older one, and of a newer one
 	// whose caller does not ask for ServeVersion.
@@ -89,6 +110,9 @@ const (
 	// ServeVersion is the argument after --serve that asks for MagicServe. An older init ignores
 	// it.
 	ServeVersion = "2"
+
+	// FilesArg is the argument of an init that takes files.
+	FilesArg = "--files"
 )
 
 // Bounds of payloads, in bytes.
@@ -128,6 +152,10 @@ type Job struct {
 	// Argv.
 	CodeFile string `json:"code_file,omitempty"`
 
+	// Files says that files came, and requests what changed. The init of an exec that was started
+	// with FilesArg knows it; the others send nothing.
+	Files *Files `json:"files,omitempty"`
+
 	// Network requests a proxy on the container's loopback for the job's connections, which go to
 	// core-api in network frames. The first one, empty, comes before the job's output and says that
 	// there is one. Older inits run the job without.
@@ -151,6 +179,12 @@ type Job struct {
 	CwdMustExist bool   `json:"cwd_must_exist,omitempty"` // it is not created; see Exit.NoDir
 	OwnPath      bool   `json:"own_path,omitempty"`       // Argv[0] is looked up in the job's PATH
 	PathTail     string `json:"path_tail,omitempty"`      // directories added at the end of PATH, unless Env sets that
+}
+
+// Files are the bounds of what comes back, which are transfer.Bounds.
+type Files struct {
+	Bytes   int64 `json:"bytes"`
+	Entries int   `json:"entries"`
 }
 
 // The answers to the port of a connection.
@@ -213,10 +247,13 @@ const (
 
 // limits are the largest payloads, in bytes, of the types of frames that each direction has.
 var limits = [...]map[Type]int{
-	ToInit: {TypeRehearse: 0, TypeJob: MaxJob, TypeServe: 0, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0, TypeNetwork: MaxChunk},
+	ToInit: {
+		TypeRehearse: 0, TypeJob: MaxJob, TypeServe: 0, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0, TypeNetwork: MaxChunk,
+		TypeFiles: MaxChunk, TypeFilesEnd: 0,
+	},
 	FromInit: {
-		TypeHello: len(Magic), TypeReady: 0, TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit,
-		TypeUnlinked: MaxUnlinked, TypeUsage: MaxUsage, TypeNetwork: MaxChunk,
+		TypeHello: len(MagicFiles), TypeReady: 0, TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit,
+		TypeUnlinked: MaxUnlinked, TypeUsage: MaxUsage, TypeNetwork: MaxChunk, TypeChanges: MaxChunk,
 	},
 	ToWorker:   {TypeJob: MaxJob, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0, TypeSignal: 1},
 	FromWorker: {TypeHello: len(MagicWorker), TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit},
@@ -325,6 +362,9 @@ func DecodeJob(payload []byte) (Job, error) {
 	}
 	if j.TimeoutMS < 0 || j.GraceMS < 0 || j.MaxStdout < 0 || j.MaxStderr < 0 || j.CPUs < 0 {
 		return Job{}, fmt.Errorf("%w: job with a negative limit", ErrProtocol)
+	}
+	if j.Files != nil && (j.Files.Bytes < 0 || j.Files.Entries < 0) {
+		return Job{}, fmt.Errorf("%w: job with a negative bound of its files", ErrProtocol)
 	}
 	return j, nil
 }
