@@ -58,7 +58,7 @@ const (
 	EngineUnavailable Reason = "engine_unavailable"
 	StartFailed       Reason = "start_failed"   // the container or the command could not be started
 	ContainerLost     Reason = "container_lost" // the container vanished under the job: killed from outside
-	ArtifactsLost     Reason = "artifacts_lost" // the job ended, but its artifacts could not be collected
+	ArtifactsLost     Reason = "artifacts_lost" // the job ended, but its artifacts, or what it changed, could not be collected
 	NodeLost          Reason = "node_lost"
 	ShuttingDown      Reason = "shutting_down"
 	QueueTimeout      Reason = "queue_timeout" // an asynchronous exec waited too long, and never ran

@@ -9,6 +9,7 @@ import (
 
 // sharing is what a pool knows about containers for any project.
 type sharing struct {
+	copies  bool // directories are copied, which needs no trial
 	trial   trial
 	runtime string // the OCI runtime of the trial that passed: others may show containers other mounts
 	tries   int    // trials that failed in a row for a reason that may pass
@@ -31,7 +32,9 @@ const (
 )
 
 // with reports whether a container for any project may serve the spec.
-func (s *sharing) with(spec Spec) bool { return s.trial == passed && spec.Runtime == s.runtime }
+func (s *sharing) with(spec Spec) bool {
+	return s.trial == passed && (s.copies || spec.Runtime == s.runtime)
+}
 
 // stopSharing notes that containers wait for their own project, and why; p.mu is held.
 func (p *Pool) stopSharing(t trial, because string) {

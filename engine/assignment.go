@@ -40,7 +40,7 @@ func (a *standby) assign(ctx context.Context, spec Spec, change limitChange, ref
 		}
 		select {
 		case <-a.greeted:
-			to.attachInRun = a.startErr != nil || a.session.points.attach(exec.mounts) != nil
+			to.attachInRun = a.session.copies != nil || a.startErr != nil || a.session.points.attach(exec.mounts) != nil
 		default:
 			to.attachInRun = true
 		}
@@ -95,7 +95,7 @@ func (a *standby) Args() []string {
 func (a *standby) unassign() bool {
 	_ = a.awaitAssignment()
 	to := a.assignment
-	if !a.is(taken) || a.session.points == nil || to != nil && to.limits != nil || !a.session.points.detach() {
+	if !a.is(taken) || !a.session.anyProject() || to != nil && to.limits != nil || !a.session.points.detach() {
 		return false
 	}
 	a.mounts.drop()
@@ -108,7 +108,7 @@ func (a *standby) unassign() bool {
 // owner has ended the container.
 func (a *standby) changeLimits(spec Spec, change limitChange, failed func(error)) chan error {
 	spec.Limits, spec.Serve = limitsOf(spec), false
-	if a.session.points != nil {
+	if a.session.anyProject() {
 		spec.ProjectID = ""
 	}
 	a.container.Spec = spec

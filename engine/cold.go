@@ -20,8 +20,11 @@ import (
 type Config struct {
 	Driver   Driver
 	Identity Identity
-	NewID    func() string // UUIDv7
-	Log      *slog.Logger
+	// Copy, if not nil, copies the directories of execs into containers that mount nothing of them.
+	// There are no containers that stay, then.
+	Copy  *Copying
+	NewID func() string // UUIDv7
+	Log   *slog.Logger
 	// AnswerTimeout is how long a waiting container may take to answer before a new one replaces
 	// it; 0: two seconds.
 	AnswerTimeout time.Duration
@@ -102,17 +105,24 @@ func (c *Cold) allocate(ctx context.Context, spec Spec) (allocation, error) {
 	if execID == "" {
 		execID = c.cfg.NewID()
 	}
+	if c.cfg.Copy != nil && spec.Serve {
+		return allocation{}, noCopies()
+	}
 	mounts, err := spec.Prepare(ctx, execID)
 	if err != nil {
 		return allocation{}, err
 	}
 	return allocation{
 		engine: c, execID: execID, mounts: mounts, container: c.container(execID, spec, mounts.Mounts), limits: limitsOf(spec),
+		attached: c.cfg.Copy != nil,
 	}, nil
 }
 
-// container describes a container with mounts.
+// container describes a container with mounts, unless they are copied.
 func (c *Cold) container(id string, spec Spec, mounts []Mount) Container {
+	if c.cfg.Copy != nil {
+		return Container{ID: id, Identity: c.cfg.Identity, Spec: spec, Copied: true}
+	}
 	return Container{ID: id, Identity: c.cfg.Identity, Spec: spec, Mounts: mounts}
 }
 
@@ -136,7 +146,7 @@ func (s *coldSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 		s.engine.started()
 		return Exit{}, &RunError{Dead: true, Err: err}
 	}
-	return session.run(ctx, job, stdout, stderr)
+	return session.run(ctx, s.mounts, job, stdout, stderr)
 }
 
 func (s *coldSlot) Serve(ctx context.Context, reports Reports) (*Resident, error) {

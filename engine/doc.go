@@ -51,6 +51,21 @@
 // directories are detached. It counts as waiting meanwhile, and only execs that run are uses, so
 // that such execs start no containers.
 //
+// # Without mounts
+//
+// With Config.Copy, containers mount nothing of a project, as pods do that no volume is shared
+// with. Then every waiting container serves any project, and no trial is needed. The directories of
+// an exec are copied over its container's stream (package transfer) when the inputs are in place,
+// just before the job. What the job has changed comes back after its last process is dead and
+// before its exit. That is not the job's time: it may take two minutes, and a second for each MiB,
+// also after the exec was canceled. If it fails, Exit.Lost says why; the files that came until then
+// are in place. Files have one inode for each name then, a job can undo that a directory is
+// read-only in its container, and writes of another exec are seen by the next exec only.
+//
+// A job that removes or replaces /workspace/work itself loses what it has changed in it. A
+// container where the directories are mount points, such as paths of one empty volume, does not let
+// it. Containers that stay have no copies: they are refused.
+//
 // # How many wait, and why
 //
 // A waiting container costs memory and no time. It is counted as 16 MB: with 32 of them, which

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"secbox/engine/dockercli"
+	"secbox/engine/initproto"
 	"secbox/fault"
 	"secbox/policy"
 )
@@ -43,7 +44,11 @@ func (d *Docker) Start(c Container) (Process, error) {
 
 // Args implements Driver: the docker argv. It has nothing of the job.
 func (d *Docker) Args(c Container) []string {
-	return runArgs(c.Identity, d.options, c.Spec, c.ID, c.Mounts, c.points)
+	args := runArgs(c.Identity, d.options, c.Spec, c.ID, c.Mounts, c.points)
+	if c.Copied {
+		args = append(args, initproto.FilesArg)
+	}
+	return args
 }
 
 // Containers implements Driver.

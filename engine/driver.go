@@ -49,6 +49,10 @@ type Container struct {
 	Identity Identity
 	Spec     Spec
 	Mounts   []Mount
+	// Copied says that the container mounts nothing of a project: the directories of its exec are
+	// copied. They must exist in it for the user, or the user must be able to make them;
+	// sandbox-init needs the argument initproto.FilesArg.
+	Copied bool
 
 	points *mountPoints // of a container for any project; else nil
 }
@@ -57,7 +61,9 @@ type Container struct {
 func (c Container) Name() string { return containerName(c.ID) }
 
 // AnyProject reports whether the container waits for any project and has no mounts.
-func (c Container) AnyProject() bool { return c.points != nil }
+func (c Container) AnyProject() bool {
+	return c.points != nil || c.Copied && c.Spec.ProjectID == ""
+}
 
 // Limits are the limits of the container: the spec's, and what sandbox-init needs to serve.
 func (c Container) Limits() policy.ContainerLimits { return limitsOf(c.Spec) }

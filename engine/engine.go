@@ -29,9 +29,10 @@ type Slot interface {
 	Warm() bool      // the container was started before Acquire; Run makes it false if it starts another container
 	Mounts() []Mount // as Prepare gave them; waits for it
 	Args() []string  // the container as a command, for the record: the docker argv; it has nothing of the job
-	// Attached reports whether the container was started for any project: Mounts were attached when
-	// the job came, and Args has the mounts below which they were. Run makes it false if it starts
-	// another container.
+	// Attached reports whether the container was started without its project: Mounts were attached
+	// when the job came, and Args has the mounts below which they were. Run makes it false if it
+	// starts another container. It is always true for an engine that copies (Config.Copy): Mounts
+	// were copied, and Args has none of them.
 	Attached() bool
 
 	// Run gives the job to the container and returns when no process of the job is alive. It writes
@@ -89,6 +90,10 @@ type MountSet struct {
 	// Open opens the directories of Mounts, in their order, if they are still the same directories.
 	// The caller closes them. Nil: they can be mounted only when a container is started.
 	Open func() ([]*os.File, error)
+	// Staging opens a directory on the file system of the writable ones, out of the reach of jobs, in
+	// which files are written before they get their names. The caller closes it. Nil: they are
+	// written in the directories.
+	Staging func() (*os.Root, error)
 	// Drop removes the directories, because no job ran in them; may be nil.
 	Drop func()
 }
@@ -195,7 +200,11 @@ type Exit struct {
 	SystemCPU   time.Duration
 	MaxRSSBytes int64 // of the largest process
 
-	Note string // for people: what else has ended with the job, of a slot that serves several
+	Note string // for people: what else has ended with the job, of a slot that serves several, or was not copied
+
+	// Lost is why not all that the job has changed is in its directories: its container did not
+	// mount them, and copying failed. It is a *fault.Error.
+	Lost error
 
 	// For commands of a Resident only.
 	NoDir   bool // not started: the working directory does not exist
@@ -203,6 +212,13 @@ type Exit struct {
 	Outside bool // another process in the container killed the worker that ran it
 
 	spent bool // not started, and the container can run no more commands; Run makes it an error
+}
+
+func (e *Exit) addNote(text string) {
+	if e.Note != "" {
+		text = e.Note + "; " + text
+	}
+	e.Note = text
 }
 
 // RunError is returned by Run when the exit of a job is unknown.

@@ -136,6 +136,10 @@ type pooled struct {
 func NewPool(cold *Cold, cfg PoolConfig) *Pool {
 	p := emptyPool(cfg, runtime.NumCPU())
 	p.cold = cold
+	if p.sharing.copies = cold.cfg.Copy != nil && p.max > 0; p.sharing.copies {
+		p.stopSharing(passed, "")
+		p.decide()
+	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	if p.max > 0 {
 		p.stopped.Go(p.refill)

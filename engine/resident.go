@@ -86,6 +86,9 @@ type outputChunk struct {
 // StartResident starts a container and returns when its sandbox-init has said hello; the end of ctx
 // ends the start. Errors are as Slot.Run's. The caller must call Stop.
 func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident, error) {
+	if c.cfg.Copy != nil {
+		return nil, &RunError{Dead: true, Err: noCopies()}
+	}
 	of := Spec{
 		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Limits: spec.Limits, User: spec.User,
 		Runtime: spec.Runtime, Serve: true,

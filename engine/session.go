@@ -40,6 +40,7 @@ type session struct {
 	frames *initproto.Reader
 	magic  string       // of its hello
 	points *mountPoints // of a container for any project; else nil
+	copies *copies      // of a container that mounts nothing of its project; else nil
 	log    *slog.Logger
 
 	writing sync.Mutex  // guards proc.Stdin(): one frame at a time
@@ -47,7 +48,14 @@ type session struct {
 }
 
 func newSession(c *Cold, container Container) (*session, error) {
-	return startSession(c, container, initproto.FromInit, initproto.Magic)
+	if !container.Copied {
+		return startSession(c, container, initproto.FromInit, initproto.Magic)
+	}
+	s, err := startSession(c, container, initproto.FromInit, initproto.MagicFiles)
+	if err == nil {
+		s.copies = newCopies(*c.cfg.Copy, container.Spec.User)
+	}
+	return s, err
 }
 
 func startSession(c *Cold, container Container, dir initproto.Direction, magic string) (*session, error) {
@@ -82,10 +90,19 @@ func (s *session) send(frame []byte) error {
 	return err
 }
 
+// anyProject reports whether the container does not have its project from its start.
+func (s *session) anyProject() bool { return s.points != nil || s.copies != nil }
+
 // run starts the container and runs the job. The job is sent only after init's hello: before that,
 // nothing of it has run.
-func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	if err := s.greet(ctx); err != nil {
+func (s *session) run(ctx context.Context, mounts MountSet, job Job, stdout, stderr io.Writer) (Exit, error) {
+	err := s.greet(ctx)
+	if err == nil {
+		if err = s.sendFiles(ctx, mounts); err != nil {
+			err = s.notSent(err)
+		}
+	}
+	if err != nil {
 		s.release()
 		return Exit{}, &RunError{Dead: true, Err: err}
 	}
@@ -100,6 +117,8 @@ func (s *session) greet(ctx context.Context) error {
 	case err != nil:
 	case t == initproto.TypeHello && s.magic == initproto.MagicServe && string(payload) == initproto.MagicServe1:
 		s.magic = initproto.MagicServe1
+	case t == initproto.TypeHello && s.magic == initproto.MagicFiles && string(payload) == initproto.Magic:
+		err = errNoFiles
 	case t != initproto.TypeHello || string(payload) != s.magic:
 		err = initproto.ErrProtocol
 	}
@@ -160,7 +179,10 @@ func (s *session) serve(ctx context.Context, job Job, stdout, stderr io.Writer, 
 }
 
 func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Writer, activity <-chan struct{}) (Exit, error) {
-	frame, err := initproto.AppendJSON(nil, initproto.TypeJob, wireJob(job))
+	defer s.copies.close()
+	wire := wireJob(job)
+	wire.Files = s.copies.wire()
+	frame, err := initproto.AppendJSON(nil, initproto.TypeJob, wire)
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
 	}
@@ -187,7 +209,7 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	if activity != nil {
 		<-activity
 	}
-	exit, err := s.listen(job, stdout, stderr, feed, conns)
+	exit, err := s.listen(job, stdout, stderr, feed, conns, stop)
 	stop()
 	if err != nil {
 		conns.close(0, endLease)
@@ -201,6 +223,7 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	if err := conns.check(exit); err != nil {
 		return Exit{}, &RunError{Started: true, Dead: true, Err: err}
 	}
+	s.copies.finish(&exit)
 	return exit, nil
 }
 
@@ -212,8 +235,8 @@ func deadline(timeout time.Duration) time.Duration {
 	return timeout + lateGrace
 }
 
-// listen reads frames until the exit.
-func (s *session) listen(job Job, stdout, stderr io.Writer, feed *initproto.Feed, conns *connections) (Exit, error) {
+// listen reads frames until the exit. endJob ends the guard of the job.
+func (s *session) listen(job Job, stdout, stderr io.Writer, feed *initproto.Feed, conns *connections, endJob func() bool) (Exit, error) {
 	for {
 		t, payload, err := s.frames.Next()
 		if err != nil {
@@ -234,6 +257,10 @@ func (s *session) listen(job Job, stdout, stderr io.Writer, feed *initproto.Feed
 				return Exit{}, err
 			}
 			return exitOf(e), nil
+		case initproto.TypeChanges:
+			if err := s.copies.take(s, payload, endJob); err != nil {
+				return Exit{}, err
+			}
 		case initproto.TypeNetwork:
 			if err := conns.take(payload); err != nil {
 				return Exit{}, err
@@ -283,6 +310,12 @@ func usage(to func(Usage), payload []byte) error {
 // timeout ends. It ends with stop, which reports whether the container is being removed. stop is
 // safe to call twice.
 func (s *session) guard(ctx context.Context, timeout time.Duration) (stop func() (removing bool)) {
+	return s.guardUntil(ctx, time.NewTimer(timeout))
+}
+
+// guardUntil is guard with a timer for the timeout.
+func (s *session) guardUntil(ctx context.Context, late *time.Timer) (stop func() (removing bool)) {
+	begun := time.Now()
 	done := make(chan struct{})
 	var mu sync.Mutex
 	var stopped, removing bool
@@ -290,8 +323,8 @@ func (s *session) guard(ctx context.Context, timeout time.Duration) (stop func()
 		select {
 		case <-done:
 			return
-		case <-time.After(timeout):
-			s.log.Warn("a container did not answer in time and is removed", "container", s.name, "patience", timeout)
+		case <-late.C:
+			s.log.Warn("a container did not answer in time and is removed", "container", s.name, "patience", time.Since(begun))
 		case <-ctx.Done():
 			go func() { _ = s.send(initproto.Append(nil, initproto.TypeKill, nil)) }()
 			select {
@@ -313,6 +346,7 @@ func (s *session) guard(ctx context.Context, timeout time.Duration) (stop func()
 		defer mu.Unlock()
 		if !stopped {
 			stopped = true
+			late.Stop()
 			close(done)
 		}
 		return removing
@@ -367,6 +401,9 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 		return said
 	}
 	removed := s.engine.removeUntilGone(s.name)
+	if errors.Is(err, errNoFiles) {
+		return fault.Wrap(fault.Internal, err, "%s", errNoFiles.Error())
+	}
 	if s.proc.ExitCode() < 0 || fault.Is(said, fault.EngineUnavailable) {
 		s.engine.requestSweeps() // the engine may create the container later
 	}
@@ -393,6 +430,15 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 	default:
 		return fault.Wrap(fault.Internal, err, "the container's first process is no sandbox-init; rebuild the image")
 	}
+}
+
+// notSent ends a container that did not get its files, and returns why.
+func (s *session) notSent(err error) error {
+	if _, is := errors.AsType[*fault.Error](err); !is {
+		return s.lost(err).Err
+	}
+	s.end(killGrace)
+	return err
 }
 
 // lost removes a container whose end was not reported, and returns why the exit is unknown.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"sync"
@@ -97,13 +98,13 @@ type standbyEvents struct {
 }
 
 // StartStandby starts a container for a future job and returns as soon as docker was called. The
-// container outlives ctx, which is for the preparation only. With a base, any project can use it:
-// see assign.
+// container outlives ctx, which is for the preparation only. With a base, or if directories are
+// copied, any project can use it: see assign.
 func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, events standbyEvents) (*standby, error) {
 	var allocation allocation
 	var points *mountPoints
 	var err error
-	if base == nil {
+	if base == nil && c.cfg.Copy == nil {
 		if allocation, err = c.allocate(ctx, spec); err != nil {
 			err = &prepareError{err}
 		}
@@ -137,6 +138,9 @@ func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, e
 // allocateShared allocates a container that can serve any project.
 func (c *Cold) allocateShared(spec Spec, base *attach.Base) (allocation, *mountPoints, error) {
 	id := c.cfg.NewID()
+	if base == nil {
+		return allocation{engine: c, execID: id, container: c.container(id, spec, nil)}, nil, nil
+	}
 	points, err := newMountPoints(base, id, spec.User, spec.Targets, c.cfg.Log)
 	if err != nil {
 		return allocation{}, nil, err
@@ -404,7 +408,16 @@ func (a *standby) prepare(ctx context.Context) (replacement *coldSlot, err error
 		return nil, a.session.neverStarted(ctx, io.EOF)
 	default:
 	}
-	if to != nil && to.attachInRun {
+	if err := a.session.sendFiles(ctx, a.mounts); err != nil {
+		if _, is := errors.AsType[*fault.Error](err); is {
+			a.Discard()
+			return nil, err
+		}
+		a.session.log.Warn("the project's files cannot be copied to a container; a new one replaces it", "container", a.session.name,
+			"error", err)
+		return a.replacement()
+	}
+	if to != nil && to.attachInRun && a.session.copies == nil {
 		if err := a.session.points.attach(a.mounts); err != nil {
 			a.attachFailed = true
 			a.session.log.Warn("the project's directories cannot be attached to a container; a new one replaces it", "container",
@@ -422,7 +435,7 @@ func (a *standby) replacement() (*coldSlot, error) {
 	a.move(taken, finished)
 	a.replaced = true
 	if a.assignment != nil {
-		a.container, a.attached = a.assignment.cold, false
+		a.container, a.attached = a.assignment.cold, a.engine.cfg.Copy != nil
 	}
 	removed := a.engine.removeUntilGone(a.session.name)
 	gone := a.engine.await(removed, removalTimeout)

@@ -186,7 +186,7 @@ func (r *Runner) prepareFor(project *workspace.Project, access workspace.Access)
 		for i, m := range place.Mounts {
 			mounts[i] = engine.Mount(m)
 		}
-		return engine.MountSet{Mounts: mounts, Intact: place.Intact, Open: place.Open, Drop: func() {
+		return engine.MountSet{Mounts: mounts, Intact: place.Intact, Open: place.Open, Staging: place.Staging, Drop: func() {
 			if err := place.Drop(); err != nil {
 				r.cfg.Logger.Warn("an unused artifacts directory stays", "exec", execID, "error", err)
 				return
@@ -399,6 +399,9 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 		x.pendingDirs.remove(x.record.ExecID)
 	}
 	x.setOutcome(exit, err, c)
+	if exit.Lost != nil {
+		x.artifactsLost(fault.From(exit.Lost).Message, exit.Lost)
+	}
 	x.record.EndedAt = ended
 	job.EndAt(ended, string(x.record.ErrorReason))
 	result := Result{Stdout: text(c.Stdout.Inline()), Stderr: text(c.Stderr.Inline())}

@@ -74,6 +74,14 @@ func TestStatusOfExit(t *testing.T) {
 			with: exits(engine.Exit{Code: 127, StartError: "bash: not found"}), status: audit.Failed, reason: audit.StartFailed, code: 127,
 			detail: "bash: not found",
 		},
+		"changes lost": {
+			with: exits(engine.Exit{Lost: fault.New(fault.TreeTooLarge, "more than a pod takes")}), status: audit.Errored,
+			reason: audit.ArtifactsLost, detail: "more than a pod takes",
+		},
+		"failure with changes lost": {
+			with: exits(engine.Exit{Code: 3, Lost: internal}), status: audit.Failed, reason: audit.NonzeroExit, code: 3,
+			detail: "exit code 3; it vanished",
+		},
 		"container lost": {
 			with: lost(&engine.RunError{Started: true, Dead: true, Err: internal}), status: audit.Errored, reason: audit.ContainerLost,
 			code: -1, detail: "it vanished",

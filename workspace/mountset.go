@@ -83,6 +83,13 @@ func (s *MountSet) Open() (_ []*os.File, err error) {
 	return open, nil
 }
 
+// Staging opens the project's directory for files that get their place when they are complete. No
+// container mounts it.
+func (s *MountSet) Staging() (*os.Root, error) {
+	staging, err := host{s.project}.Staging()
+	return staging, wrapFailed(err, "the project %s has no room to work in", s.project.id)
+}
+
 func (s *MountSet) swapped(err error) error {
 	return fault.Wrap(fault.ProjectDamaged, errors.Join(err, tree.ErrSwapped),
 		"a directory of project %s was removed or replaced while an exec was starting: run it again", s.project.id)

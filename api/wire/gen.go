@@ -961,7 +961,7 @@ type ErrorCode = fault.Code
 // match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 // change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 // `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
+// not be read, or what it changed could not be copied from its container), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
 // `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of sessions: `session_idle` and `session_expired` ended a session; `session_ended`: the session of the exec
 // ended while it ran. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 // have run, and its end is not known.
@@ -1339,7 +1339,7 @@ type ExecRecord struct {
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
+	// not be read, or what it changed could not be copied from its container), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
 	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of sessions: `session_idle` and `session_expired` ended a session; `session_ended`: the session of the exec
 	// ended while it ran. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
@@ -1736,7 +1736,7 @@ type ExecResult struct {
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
+	// not be read, or what it changed could not be copied from its container), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
 	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of sessions: `session_idle` and `session_expired` ended a session; `session_ended`: the session of the exec
 	// ended while it ran. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
@@ -1881,7 +1881,7 @@ type ExecState struct {
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
+	// not be read, or what it changed could not be copied from its container), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
 	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of sessions: `session_idle` and `session_expired` ended a session; `session_ended`: the session of the exec
 	// ended while it ran. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
