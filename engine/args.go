@@ -86,10 +86,15 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		args = append(args, "--mount", "type=volume,source="+spec.InitVolume+",target="+initDir+",readonly,volume-nocopy")
 	}
 	args = append(args, spec.ImageID)
+	return append(args, InitArgs(spec)...)
+}
+
+// InitArgs are the arguments of sandbox-init.
+func InitArgs(spec Spec) []string {
 	if spec.Serve {
-		args = append(args, "--serve", initproto.ServeVersion)
+		return []string{"--serve", initproto.ServeVersion}
 	}
-	return args
+	return nil
 }
 
 // limitsOf returns the limits of a container itself.

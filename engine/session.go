@@ -385,7 +385,7 @@ func (s *session) end(timeout time.Duration) {
 		wait(min(left, closeTimeout), nil)
 	}
 	if !ended {
-		s.log.Warn("the docker CLI did not end after its container; ending it", "container", s.name, "patience", timeout)
+		s.log.Warn("a container's connection did not end after the container; ending it", "container", s.name, "patience", timeout)
 		s.proc.Kill()
 		s.engine.removeUntilGone(s.name)
 	}
@@ -424,7 +424,7 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image, and can the "+
 			"engine's runtime start containers at all? `core-api doctor` tells")
 	case said != nil:
-		return fault.Wrap(fault.Internal, said, "docker could not start the container")
+		return fault.Wrap(fault.Internal, said, "the engine could not start the container")
 	case err == nil:
 		return fault.New(fault.Internal, "the container did not start within %s", startTimeout)
 	default:
@@ -454,7 +454,7 @@ func (s *session) lost(err error) *RunError {
 		if fault.Is(e, fault.EngineUnavailable) {
 			return &RunError{
 				Started: true, Dead: gone,
-				Err: fault.Wrap(fault.EngineUnavailable, e, "the Docker engine went away while the job ran"),
+				Err: fault.Wrap(fault.EngineUnavailable, e, "the engine went away while the job ran"),
 			}
 		}
 	}
@@ -469,7 +469,7 @@ func (s *session) lost(err error) *RunError {
 			"the container did not answer in time, as if it was paused, and was removed")}
 	}
 	return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said,
-		"the container ended without a report (exit code %d of the docker CLI): it, or its CLI, was killed from outside",
+		"the container ended without a report (exit code %d): it, or the connection to it, was killed from outside",
 		s.proc.ExitCode())}
 }
 

@@ -62,6 +62,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "sandbox-init:", err)
 		os.Exit(exitNotInit)
 	}
+	if len(os.Args) > 1 && os.Args[1] == initproto.PodFlag {
+		if err := startInPod(os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, "sandbox-init:", err)
+			os.Exit(exitNotInit)
+		}
+		os.Args = append(os.Args[:1], os.Args[2:]...)
+	}
 	if len(os.Args) > 1 && os.Args[1] == serveFlag {
 		hello := initproto.MagicServe1
 		if len(os.Args) > 2 && os.Args[2] == initproto.ServeVersion {

@@ -59,6 +59,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 // Type is the kind of a frame.
@@ -113,6 +114,14 @@ const (
 
 	// FilesArg is the argument of an init that takes files.
 	FilesArg = "--files"
+)
+
+// PodFlag is the first argument of a sandbox-init in a pod of a cluster, before its others. Such an
+// init refuses all sockets but Unix ones. It waits for one byte before its hello, because a stream
+// that is attached to a pod has only what comes after that, and ends if none comes in PodPatience.
+const (
+	PodFlag     = "--pod"
+	PodPatience = 2 * time.Minute
 )
 
 // Bounds of payloads, in bytes.
