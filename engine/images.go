@@ -42,6 +42,16 @@ type Image struct {
 	InitVolume string
 }
 
+// ImageResolver resolves references of an engine. It is safe for concurrent use.
+type ImageResolver interface {
+	// Resolve returns the image that a name refers to now: fault.ImageMissing,
+	// fault.EngineUnavailable.
+	Resolve(ctx context.Context, ref string) (Image, error)
+	// Forget removes a name from a cache. It is called when the engine does not have the image that
+	// it should run.
+	Forget(ref string)
+}
+
 // Images resolves image names to ids and caches them: for some seconds, or, while Watch runs, until
 // an image changes. It is safe for concurrent use.
 type Images struct {

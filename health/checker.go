@@ -38,11 +38,14 @@ type Images interface {
 
 // Config configures a Checker. Fields are required unless they say otherwise.
 type Config struct {
-	CLI      *dockercli.CLI  // nil: the docker binary was not found
-	CLIError error           // why CLI is nil; a *fault.Error
-	Images   Images          // nil when CLI is
-	Image    string          // the image of an exec that names none
-	Allowed  func() []string // the other images that a skill or a request may name now; nil: none
+	CLI      *dockercli.CLI // nil: the docker binary was not found
+	CLIError error          // why CLI is nil; a *fault.Error
+	// Cluster asks the cluster that is the engine for its version; CLI is nil then. Nil: Docker is
+	// the engine.
+	Cluster func(ctx context.Context) (string, error)
+	Images  Images          // nil when CLI is
+	Image   string          // the image of an exec that names none
+	Allowed func() []string // the other images that a skill or a request may name now; nil: none
 
 	Workspace    Workspace
 	Database     Database
@@ -189,6 +192,10 @@ func (c *Checker) Host() policy.Host {
 }
 
 func (c *Checker) askEngine(ctx context.Context) (engineInfo, error) {
+	if c.cfg.Cluster != nil {
+		version, err := c.cfg.Cluster(ctx)
+		return engineInfo{Cluster: version}, err
+	}
 	if c.cfg.CLI == nil {
 		return engineInfo{}, c.noCLI()
 	}
@@ -202,7 +209,7 @@ func (c *Checker) askEngine(ctx context.Context) (engineInfo, error) {
 }
 
 func (c *Checker) askImage(ctx context.Context) (engine.Image, error) {
-	if c.cfg.CLI == nil || c.cfg.Images == nil {
+	if c.cfg.Images == nil {
 		return engine.Image{}, c.noCLI()
 	}
 	return c.cfg.Images.Resolve(ctx, c.cfg.Image)

@@ -19,6 +19,7 @@ type engineInfo struct {
 	CPUCfsQuota *bool     `json:"CpuCfsQuota"`
 	PIDsLimit   *bool     `json:"PidsLimit"`
 	Host        *struct{} // only podman's own command has this
+	Cluster     string    `json:"-"` // the version of the cluster that is the engine; else empty
 }
 
 var errPodmanCommand = errors.New("the docker command is podman's own, which prints another `docker info`")
@@ -63,6 +64,9 @@ func (c *Checker) podmanProblems(i engineInfo) []Problem {
 // warnings are the problems of an engine that answers, for containers of a user, uid:gid, with
 // directories of a volume or of the engine's machine.
 func (i engineInfo) warnings(user string, inVolume bool) []Problem {
+	if i.Cluster != "" {
+		return nil
+	}
 	var p []Problem
 	add := func(check, reason, remedy string) {
 		p = append(p, Problem{Check: check, Reason: reason, Remedy: remedy})

@@ -33,6 +33,7 @@ type Report struct {
 	WorkspaceRootNative string    `json:"workspace_root_native"`
 	WorkspaceWritable   bool      `json:"workspace_writable"`
 	DockerCLIPath       string    `json:"docker_cli_path"` // empty: none was found
+	Engine              string    `json:"engine"`          // docker or kubernetes
 	DockerVersion       string    `json:"docker_version"`  // the engine's; empty: it does not answer
 	DockerContext       string    `json:"docker_context"`
 	EngineRuntime       string    `json:"engine_runtime"` // of containers
@@ -90,13 +91,16 @@ func (c *Checker) Known(ctx context.Context) Report {
 
 func (c *Checker) report(s survey) Report {
 	r := Report{
-		Status: OK, Version: c.cfg.Version, NodeID: c.cfg.NodeID,
+		Status: OK, Version: c.cfg.Version, NodeID: c.cfg.NodeID, Engine: "docker",
 		RuntimeMode: c.cfg.RuntimeMode, WorkspaceRootNative: c.cfg.WorkspaceRootNative, WorkspaceWritable: s.rootErr == nil,
 		DockerVersion: s.engine.ServerVersion, DockerContext: s.engine.ClientInfo.Context,
 		EngineRuntime: c.runtimeInUse(s.engine), CgroupVersion: s.engine.CgroupVersion,
 		ContainerUser: c.cfg.ContainerUser, ImagePresent: s.imagePresent(), Database: c.cfg.DatabaseKind,
 		AuditLog: s.auditLog, AuditSpool: spoolOf(s.spool, c.cfg.Now), Retention: s.retention, Skills: c.skills(),
 		WorkspaceFree: s.root.space(), StateFree: s.state.space(), Problems: c.problems(s),
+	}
+	if c.cfg.Cluster != nil {
+		r.Engine, r.DockerVersion = "kubernetes", s.engine.Cluster
 	}
 	if c.cfg.CLI != nil {
 		r.DockerCLIPath = c.cfg.CLI.Path()
@@ -200,6 +204,11 @@ func (c *Checker) engineProblem(err error) Problem {
 		err: err,
 	}
 	switch {
+	case c.cfg.Cluster != nil:
+		p.Reason, p.Remedy = "the cluster's API server does not answer", "check `kubectl get --raw /readyz`, and sandbox.kubernetes"
+		if ours := new(fault.Error); errors.As(err, &ours) {
+			p.Reason = ours.Message
+		}
 	case c.cfg.CLI == nil:
 		p.Reason, p.Remedy = "the docker CLI was not found", "install Docker, or set sandbox.docker_path to the docker binary"
 	case errors.Is(err, errPodmanCommand):

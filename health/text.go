@@ -52,7 +52,7 @@ func (d Diagnosis) writeHealth(b *strings.Builder) {
 	rows := [][2]string{
 		{"core-api", join(r.Version, "node "+r.NodeID, "mode "+r.RuntimeMode)},
 		{"docker", join(r.DockerCLIPath, word("context", r.DockerContext))},
-		{"engine", join(r.DockerVersion, word("runtime", r.EngineRuntime), word("cgroup v", r.CgroupVersion))},
+		{"engine", join(r.Engine, r.DockerVersion, word("runtime", r.EngineRuntime), word("cgroup v", r.CgroupVersion))},
 		{"workspace", join(r.WorkspaceRootNative, "writable: "+yes[r.WorkspaceWritable])},
 		{"database", r.Database},
 		{"jobs", join("user "+r.ContainerUser, "image present: "+yes[r.ImagePresent])},

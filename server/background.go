@@ -39,12 +39,7 @@ func (s *Server) startBackground(context.Context) error {
 		func() { s.runTransparencyLog(ctx) },
 		func() { s.retention.Run(ctx) },
 		func() { s.deps.skills.Watch(ctx, skillsInterval) },
-		func() {
-			s.deps.Images.Watch(ctx, engine.WatchConfig{
-				Log:     s.log,
-				Changed: func(before, _ engine.Image) { s.engine.DropImage(before.ID) },
-			})
-		},
+		func() { s.watchImages(ctx) },
 		func() { s.removeOldVolumes(ctx) },
 		func() { s.deps.Own.Watch(ctx, s.log) },
 		func() { s.sweepImages(ctx) },
@@ -69,8 +64,20 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// watchImages drops waiting containers of images that were replaced. Pods are never of another
+// image than their spec's.
+func (s *Server) watchImages(ctx context.Context) {
+	if s.deps.Images == nil {
+		return
+	}
+	s.deps.Images.Watch(ctx, engine.WatchConfig{
+		Log:     s.log,
+		Changed: func(before, _ engine.Image) { s.engine.DropImage(before.ID) },
+	})
+}
+
 func (s *Server) removeOldVolumes(ctx context.Context) {
-	for {
+	for s.deps.Images != nil {
 		if err := s.deps.Images.RemoveOldVolumes(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot remove volumes of an older sandbox-init; trying again", "error", err)
 		}
@@ -83,7 +90,7 @@ func (s *Server) removeOldVolumes(ctx context.Context) {
 // sweepImages removes what is left of own images: of commands that were killed, and images that
 // containers used when they were removed.
 func (s *Server) sweepImages(ctx context.Context) {
-	for {
+	for s.images != nil {
 		s.images.Sweep(ctx)
 		if !wait(ctx, imagesInterval) {
 			return

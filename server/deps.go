@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -32,14 +33,15 @@ import (
 // the user of containers.
 type Deps struct {
 	settings  settings.Settings
-	log       *slog.Logger // nil except in a Server
-	cli       *dockercli.CLI
+	log       *slog.Logger   // nil except in a Server
+	cli       *dockercli.CLI // nil if a cluster is the engine
+	cluster   cluster        // nil if Docker is the engine
 	adapter   pathadapter.Adapter
 	User      string // uid:gid of every container
 	podman    bool   // podman's service was the engine at the start
 	policy    *policy.Resolver
-	image     string // the default of execs
-	Images    *engine.Images
+	image     string               // the default of execs
+	Images    *engine.Images       // nil if a cluster is the engine
 	Own       *catalog.Table       // empty until it is opened
 	Workspace *workspace.Workspace // nil until OpenWorkspace
 	versions  *versions.Store      // of the workspace
@@ -48,6 +50,9 @@ type Deps struct {
 
 // NewDeps finds the docker CLI and resolves paths, user and policy. It opens nothing.
 func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
+	if s.Sandbox.Engine == settings.EngineKubernetes {
+		return newClusterDeps(s)
+	}
 	cli, err := dockercli.Find(s.Sandbox.DockerPath, environ)
 	if err != nil {
 		return nil, err
@@ -60,15 +65,8 @@ func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
 		cli.RequireSubpath()
 	}
 	images := engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now)
-	own := catalog.NewTable(images, time.Now)
-	rules := s.PolicyConfig()
-	rules.Own = own.Names
-	resolver, err := policy.New(rules)
-	if err != nil {
-		return nil, err
-	}
-	snapshot, err := resolver.Resolve(nil, policy.Layer{}, policy.Host{})
-	if err != nil {
+	d := &Deps{settings: s, cli: cli, adapter: adapter, Images: images}
+	if err := d.resolvePolicy(images); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -82,11 +80,44 @@ func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
 		return nil, fault.New(fault.InvalidSettings, "the engine is podman, which may mount the whole volume of sandbox.workspace_volume into "+
 			"each container; use Docker's engine, or set sandbox.workspace_root_host to a directory of its machine")
 	}
-	return &Deps{
-		settings: s, cli: cli, adapter: adapter, User: sandboxUser(ctx, s, adapter.Mode(), cli, info), podman: info.IsPodman(),
-		policy: resolver, image: snapshot.Values.Image,
-		Images: images, Own: own,
-	}, nil
+	d.User, d.podman = sandboxUser(ctx, s, adapter.Mode(), cli, info), info.IsPodman()
+	return d, nil
+}
+
+// resolvePolicy makes the policy, and the table of own images in front of the engine's.
+func (d *Deps) resolvePolicy(images engine.ImageResolver) error {
+	d.Own = catalog.NewTable(images, time.Now)
+	rules := d.settings.PolicyConfig()
+	rules.Own = d.Own.Names
+	var err error
+	if d.policy, err = policy.New(rules); err != nil {
+		return err
+	}
+	snapshot, err := d.policy.Resolve(nil, policy.Layer{}, policy.Host{})
+	d.image = snapshot.Values.Image
+	return err
+}
+
+// cluster is a Kubernetes cluster as the engine.
+type cluster interface {
+	engine.Driver
+	NewImages(user string, newID func() string, now func() time.Time) engine.ImageResolver
+	// Version is the version of its API server.
+	Version(ctx context.Context) (string, error)
+}
+
+// newClusterDeps is NewDeps for a cluster as the engine.
+func newClusterDeps(s settings.Settings) (*Deps, error) {
+	c, err := openCluster(s.Sandbox, slog.Default())
+	if err != nil {
+		return nil, err
+	}
+	adapter, err := newClusterAdapter(s)
+	if err != nil {
+		return nil, err
+	}
+	d := &Deps{settings: s, cluster: c, adapter: adapter, User: cmp.Or(s.Sandbox.User, standardUser)}
+	return d, d.resolvePolicy(c.NewImages(d.User, NewID, time.Now))
 }
 
 // OpenWorkspace opens the workspace root; the caller closes d.Workspace.
@@ -130,6 +161,9 @@ func (d *Deps) OpenSkills(log *slog.Logger) (err error) {
 // NewEngine makes a cold engine. dir must exist as long as the engine: the docker CLI reads the
 // seccomp profile from it.
 func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger) (*engine.Cold, error) {
+	if d.cluster != nil {
+		return engine.NewCold(engine.Config{Driver: d.cluster, Identity: identity, NewID: NewID, Log: log}), nil
+	}
 	seccomp := ""
 	if d.settings.Sandbox.Seccomp != settings.SeccompOfEngine {
 		var err error
@@ -194,8 +228,12 @@ func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(c
 	retained func(context.Context) (health.Retention, error), spool func() (audit.Unstored, error), nodeID string,
 	log *slog.Logger,
 ) *health.Checker {
+	var version func(context.Context) (string, error)
+	if d.cluster != nil {
+		version = d.cluster.Version
+	}
 	return health.New(health.Config{
-		CLI: d.cli, Images: d.Own, Image: d.image,
+		CLI: d.cli, Cluster: version, Images: d.Own, Image: d.image,
 		Allowed: func() []string {
 			return slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image })
 		},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"secbox/engine"
+	"secbox/fault"
 	"secbox/health"
 	"secbox/images/builder"
 	"secbox/images/catalog"
@@ -30,12 +31,19 @@ func (d *Deps) ImageBuilder(ctx context.Context, store catalog.Store, tell func(
 }
 
 func (d *Deps) imageBuilder(store catalog.Store, tell func(string, ...any), output io.Writer) (*builder.Builder, error) {
+	if d.cli == nil {
+		return nil, errNoBuilder
+	}
 	return builder.New(builder.Config{
 		CLI: d.cli, Store: store, Dir: filepath.Join(d.settings.StateDir, "images"), Own: policy.DefaultImage,
 		Others: d.settings.Sandbox.Images, Probe: d.probeImage, CleanUp: d.cleanUpProbes, NewID: NewID, Now: time.Now, Tell: tell,
 		Output: output,
 	})
 }
+
+// errNoBuilder is the error of own images where a cluster is the engine.
+var errNoBuilder = fault.New(fault.Unsupported, "own images are built by Docker, and the engine is a cluster: build the image elsewhere, push it "+
+	"into a registry that the cluster reaches, and name it in sandbox.images")
 
 // probeName names what the probes of a build use: the label of its containers and its project.
 func probeName(build string) string { return "secbox-image-" + build }

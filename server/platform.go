@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -55,23 +56,34 @@ func wslpath() func(path string, toWindows bool) (string, error) {
 	}
 }
 
+// standardUser is the user of containers, unless there is a reason for another.
+const standardUser = "1000:1000"
+
+// newClusterAdapter is the path adapter for a cluster: pods get directories of the volume of a
+// claim, never of a machine.
+func newClusterAdapter(s settings.Settings) (pathadapter.Adapter, error) {
+	return pathadapter.New(pathadapter.Config{
+		Mode: pathadapter.Container, GOOS: runtime.GOOS, InContainer: true, Root: s.Sandbox.WorkspaceRoot,
+		Volume: cmp.Or(s.Sandbox.Kubernetes.VolumeClaim, "none"),
+	})
+}
+
 // sandboxUser returns the uid:gid of every container. On native Linux, a core-api that is neither
 // root nor uid 1000 cannot create directories for uid 1000, so its containers run as its own user.
 // For a rootless engine that user is root in the container, and no other can write into the
 // workspace; the rootless engine is pinned, so that another one, whose root is the machine's, never
 // gets such a container.
 func sandboxUser(ctx context.Context, s settings.Settings, mode pathadapter.Mode, cli *dockercli.CLI, engine dockercli.Info) string {
-	const standard = "1000:1000"
 	uid, gid := os.Geteuid(), os.Getegid()
 	switch {
 	case s.Sandbox.User != "":
 		return s.Sandbox.User
 	case mode != pathadapter.Linux || runtime.GOOS != "linux" || uid == 0:
-		return standard
+		return standardUser
 	case engine.HasOption("rootless") && cli.Pin(ctx) == nil:
 		return "0:0"
 	case uid == 1000:
-		return standard
+		return standardUser
 	default:
 		return strconv.Itoa(uid) + ":" + strconv.Itoa(gid)
 	}

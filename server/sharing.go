@@ -25,6 +25,8 @@ const mountsDir = "/run/secbox"
 func (d *Deps) openBase(parent, node string) (base *attach.Base, because string) {
 	const remedy = "run core-api as root on the engine's machine, or accept that each project waits for its own containers"
 	switch {
+	case d.cluster != nil:
+		return nil, "a pod's volumes cannot be changed while it runs"
 	case !d.settings.Pool.Share:
 		return nil, "pool.share is false"
 	case runtime.GOOS != "linux":

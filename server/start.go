@@ -123,7 +123,9 @@ func (s *Server) openImages(ctx context.Context) (err error) {
 	if err := s.deps.Own.Open(ctx, s.db.OwnImages()); err != nil {
 		return err
 	}
-	s.images, err = s.deps.imageBuilder(s.db.OwnImages(), nil, nil)
+	if s.images, err = s.deps.imageBuilder(s.db.OwnImages(), nil, nil); fault.Is(err, fault.Unsupported) {
+		return nil
+	}
 	return err
 }
 

@@ -257,7 +257,39 @@ func (s Sandboxes) check(p *problems) {
 	between(p, "sandboxes.heartbeat_seconds", int64(s.HeartbeatSeconds), 1, 300, "seconds")
 }
 
+// checkEngine checks what a cluster needs, and refuses what it cannot have.
+func (s Sandbox) checkEngine(p *problems) {
+	oneOf(p, "sandbox.engine", s.Engine, EngineDocker, EngineKubernetes)
+	if s.Engine != EngineKubernetes {
+		return
+	}
+	k := s.Kubernetes
+	oneOf(p, "sandbox.kubernetes.image_pull_policy", k.ImagePullPolicy, "Always", "IfNotPresent", "Never")
+	for _, name := range []struct {
+		setting, value string
+		needed         bool
+	}{
+		{"namespace", k.Namespace, true}, {"volume_claim", k.VolumeClaim, true}, {"runtime_class", k.RuntimeClass, false},
+		{"image_pull_secret", k.ImagePullSecret, false},
+	} {
+		if (name.needed || name.value != "") && !kubeName.MatchString(name.value) {
+			p.addf("sandbox.kubernetes."+name.setting, "%q is no name of a cluster's object: lower-case letters, digits and dashes",
+				whole.Shorten(name.value))
+		}
+	}
+	const noSockets = "pods have no sockets but Unix ones; leave it out, or use sandbox.engine docker"
+	if len(s.Policy.NetAllow) > 0 {
+		p.addf("sandbox.policy.net.allow", noSockets)
+	}
+	if s.PreviewDomain != "" {
+		p.addf("sandbox.preview_domain", noSockets)
+	}
+}
+
+var kubeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
 func (s Sandbox) check(p *problems) {
+	s.checkEngine(p)
 	oneOf(p, "sandbox.seccomp", s.Seccomp, "secbox", SeccompOfEngine)
 	oneOf(p, "sandbox.runtime_mode", s.RuntimeMode, "auto", "linux", "windows", "wsl", "container")
 	between(p, "sandbox.max_concurrent_execs", int64(s.MaxConcurrentExecs), 1, 1024, "each takes a container")

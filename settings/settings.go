@@ -52,6 +52,9 @@ type HTTP struct {
 
 // Sandbox is about execs: where and how they run.
 type Sandbox struct {
+	Engine     string     `yaml:"engine" doc:"What runs jobs: docker, or kubernetes, whose pods are described in docs/kubernetes.md."`
+	Kubernetes Kubernetes `yaml:"kubernetes"`
+
 	RuntimeMode       string `yaml:"runtime_mode" doc:"Platform of this process: auto, linux, windows, wsl or container."`
 	WorkspaceRoot     string `yaml:"workspace_root" flag:"workspace-root" default:"/var/lib/secbox-workspace for root, else secbox-workspace in the home folder" doc:"Directory of the projects, as this process sees it on Linux, macOS and in a container."`
 	WorkspaceRootWin  string `yaml:"workspace_root_win" default:"derived" doc:"The workspace root as Windows writes it, such as D:\\secbox\\workspace."`
@@ -91,6 +94,24 @@ type Sandbox struct {
 	DiskFreeMinInodes    int64 `yaml:"disk_free_min_inodes" doc:"Free inodes of the workspace's disk below which the job that has created most files is killed. 0 turns the check off."`
 	DiskGrowthMaxBytes   int64 `yaml:"disk_growth_max_bytes" doc:"Bytes by which a project may grow while a job runs before the job is killed: work, home, artifacts of running jobs, and removed files that are still open."`
 	DiskGrowthMaxEntries int64 `yaml:"disk_growth_max_entries" doc:"Files and directories by which a project may grow while a job runs before the job is killed. It is also killed above 250,000 in one of them."`
+}
+
+// The values of Sandbox.Engine.
+const (
+	EngineDocker     = "docker"
+	EngineKubernetes = "kubernetes"
+)
+
+// Kubernetes is about the cluster that runs jobs, if Sandbox.Engine says so.
+type Kubernetes struct {
+	Kubeconfig      string            `yaml:"kubeconfig" default:"the pod's service account" doc:"File with the cluster's address and credentials."`
+	Context         string            `yaml:"context" default:"the current one" doc:"The context of the kubeconfig."`
+	Namespace       string            `yaml:"namespace" doc:"Namespace of the pods that run jobs. Nothing else should be in it."`
+	VolumeClaim     string            `yaml:"volume_claim" default:"none" doc:"The claim, in that namespace, of the volume that is mounted here at workspace_root. Nodes must be able to mount it at the same time (ReadWriteMany)."`
+	RuntimeClass    string            `yaml:"runtime_class" default:"the cluster's default" doc:"RuntimeClass of the pods."`
+	NodeSelector    map[string]string `yaml:"node_selector" default:"none" doc:"Labels of the nodes that may run jobs."`
+	ImagePullSecret string            `yaml:"image_pull_secret" default:"none" doc:"Secret, in that namespace, for the registry of the images."`
+	ImagePullPolicy string            `yaml:"image_pull_policy" doc:"Always, IfNotPresent or Never."`
 }
 
 // Sessions is about containers that stay for several execs.
@@ -235,6 +256,8 @@ func Default() Settings {
 			MaxStreams:     1000, MaxStreamsPerToken: 600,
 		},
 		Sandbox: Sandbox{
+			Engine:             EngineDocker,
+			Kubernetes:         Kubernetes{Namespace: "secbox-jobs", ImagePullPolicy: "IfNotPresent"},
 			RuntimeMode:        "auto",
 			MaxConcurrentExecs: 4,
 			MaxQueuedExecs:     64,

@@ -131,6 +131,24 @@ func (e ExecProofFormat) Valid() bool {
 	}
 }
 
+// Defines values for HealthReportEngine.
+const (
+	Docker     HealthReportEngine = "docker"
+	Kubernetes HealthReportEngine = "kubernetes"
+)
+
+// Valid indicates whether the value is a known member of the HealthReportEngine enum.
+func (e HealthReportEngine) Valid() bool {
+	switch e {
+	case Docker:
+		return true
+	case Kubernetes:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for HealthReportStatus.
 const (
 	Degraded    HealthReportStatus = "degraded"
@@ -2251,10 +2269,13 @@ type HealthReport struct {
 	// Example: default
 	DockerContext string `json:"docker_context"`
 
-	// DockerVersion The engine's version; empty if it does not answer.
+	// DockerVersion The engine's version; empty if it does not answer. With kubernetes the API server's.
 	//
 	// Example: 20.10.24
 	DockerVersion string `json:"docker_version"`
+
+	// Engine What runs jobs.
+	Engine HealthReportEngine `json:"engine"`
 
 	// EngineRuntime The OCI runtime of containers: the setting `sandbox.runtime`, or the engine's default; empty if unknown.
 	//
@@ -2315,6 +2336,9 @@ type HealthReport struct {
 	// Example: true
 	WorkspaceWritable bool `json:"workspace_writable"`
 }
+
+// HealthReportEngine What runs jobs.
+type HealthReportEngine string
 
 // HealthReportStatus `ok`; `degraded`: an exec could run, but something needs attention; `unavailable`: an exec could not run.
 //

@@ -23,11 +23,10 @@ const imageTimeout = 2 * time.Minute
 
 // Images resolves references by a short pod each. It is safe for concurrent use.
 type Images struct {
-	cluster  *Cluster
-	identity func() engine.Identity
-	user     string
-	newID    func() string
-	now      func() time.Time
+	cluster *Cluster
+	user    string
+	newID   func() string
+	now     func() time.Time
 
 	mu    sync.Mutex
 	known map[string]*resolved
@@ -40,9 +39,10 @@ type resolved struct {
 	until time.Time
 }
 
-// NewImages makes a resolver whose pods have the labels of identity, and the user uid:gid.
-func (c *Cluster) NewImages(identity func() engine.Identity, user string, newID func() string, now func() time.Time) *Images {
-	return &Images{cluster: c, identity: identity, user: user, newID: newID, now: now, known: map[string]*resolved{}}
+// NewImages makes a resolver whose pods have the user uid:gid, and labels of their own: they end
+// by themselves.
+func (c *Cluster) NewImages(user string, newID func() string, now func() time.Time) engine.ImageResolver {
+	return &Images{cluster: c, user: user, newID: newID, now: now, known: map[string]*resolved{}}
 }
 
 // Resolve returns the image that a name refers to now: fault.ImageMissing or
@@ -89,7 +89,7 @@ func (i *Images) ask(r *resolved, ref string) {
 // look runs sandbox-init of the image, which ends at once.
 func (i *Images) look(ctx context.Context, ref string) (engine.Image, error) {
 	of := engine.Container{
-		ID: "image-" + i.newID(), Identity: i.identity(),
+		ID: "image-" + i.newID(),
 		Spec: engine.Spec{
 			ImageRef: ref, User: i.user, Limits: policy.ContainerLimits{MemoryMB: 64, CPUCores: 1, TmpMB: 1, ShmMB: 1},
 		},

@@ -13,16 +13,10 @@ import (
 	"secbox/fault"
 )
 
-// Engine resolves references of the engine; see engine.Images.
-type Engine interface {
-	Resolve(ctx context.Context, ref string) (engine.Image, error)
-	Forget(ref string)
-}
-
 // Table is the table as this process knows it, in front of the engine's images. It is safe for
 // concurrent use, and empty until Open.
 type Table struct {
-	engine Engine
+	engine engine.ImageResolver
 	now    func() time.Time
 
 	images atomic.Pointer[map[string]Image]
@@ -40,7 +34,7 @@ const (
 )
 
 // NewTable returns an empty table.
-func NewTable(images Engine, now func() time.Time) *Table {
+func NewTable(images engine.ImageResolver, now func() time.Time) *Table {
 	return &Table{engine: images, now: now}
 }
 

@@ -5785,7 +5785,12 @@ export interface components {
              */
             docker_cli_path: string;
             /**
-             * @description The engine's version; empty if it does not answer.
+             * @description What runs jobs.
+             * @enum {string}
+             */
+            engine: "docker" | "kubernetes";
+            /**
+             * @description The engine's version; empty if it does not answer. With kubernetes the API server's.
              * @example 20.10.24
              */
             docker_version: string;
