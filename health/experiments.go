@@ -26,6 +26,7 @@ type environment struct {
 	nonce          string
 	neighbour      string   // a second project, beside the project of the probes
 	targets        []string // host:port that no job may reach
+	cluster        bool     // pods are containers
 }
 
 // experiment is one job and the checks of its outcome.
@@ -139,6 +140,13 @@ func shell(script string) experiment {
 
 // experiments returns all experiments, in the order of the report.
 func experiments(s environment) []experiment {
+	if s.cluster {
+		return []experiment{
+			runs(s), mounts(s),
+			memory(), swap(), podPIDs(), cpu(), tmp(), shm(), deadline(), output(),
+			noSockets(s), rootfs(s), identity(s), firstProcess(), clock(),
+		}
+	}
 	return []experiment{
 		runs(s), mounts(s), ociRuntime(s),
 		memory(), swap(), pids(), cpu(), tmp(), shm(), deadline(), output(),

@@ -112,6 +112,29 @@ func mountFacts(o outcome) (result mountResult, why string) {
 // EHOSTUNREACH, ECONNREFUSED or a timeout, mean that a packet left.
 var unreachable = []string{"ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"}
 
+// noSockets is noNetwork for a pod, which has interfaces that no process can use.
+func noSockets(s environment) experiment {
+	e := python("network", s.targets...)
+	e.checks = []check{{
+		name:     "network",
+		expected: "no socket for a network can be made, to reach " + strings.Join(s.targets, ", "),
+		remedy:   "rebuild the sandbox image with `make setup`: its sandbox-init does not refuse sockets",
+		judge: reading(func(_ outcome, facts struct{ Reached map[string]string }) (string, bool) {
+			for _, t := range s.targets {
+				switch got := facts.Reached[t]; got {
+				case "":
+					return incomplete, false
+				case "EAFNOSUPPORT":
+				default:
+					return fmt.Sprintf("a socket for %s was made: %s", t, plain(got)), false
+				}
+			}
+			return "none: EAFNOSUPPORT", len(s.targets) > 0
+		}),
+	}}
+	return e
+}
+
 func noNetwork(s environment) experiment {
 	e := python("network", s.targets...)
 	e.checks = []check{{

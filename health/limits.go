@@ -98,6 +98,32 @@ func pids() experiment {
 	return e
 }
 
+// podPIDs is pids for a pod, whose limit is its kubelet's.
+func podPIDs() experiment {
+	const most = 2048
+	e := python("pids", strconv.Itoa(most))
+	e.limits.PIDs, e.limits.MemoryMB = most, 1024 // so that memory does not stop it
+	e.checks = []check{{
+		name:     "pids",
+		expected: fmt.Sprintf("a pod cannot start %d processes", most),
+		remedy:   "set podPidsLimit in the settings of the kubelets, 512 for instance: a pod has no limit of its own",
+		judge: reading(func(_ outcome, facts struct {
+			Started int64
+			Refused string
+		},
+		) (string, bool) {
+			switch facts.Refused {
+			case "":
+				return incomplete, false
+			case "done":
+				return fmt.Sprintf("%d processes started and nothing stopped it", facts.Started), false
+			}
+			return fmt.Sprintf("%d processes started, the next was refused (%s)", facts.Started, plain(facts.Refused)), facts.Refused == "EAGAIN"
+		}),
+	}}
+	return e
+}
+
 func cpu() experiment {
 	const cores = 0.2
 	e := python("cpu")
