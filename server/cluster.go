@@ -14,7 +14,8 @@ import (
 func openCluster(s settings.Sandbox, log *slog.Logger) (cluster, error) {
 	k := s.Kubernetes
 	c, err := kube.Open(kube.Config{
-		Kubeconfig: k.Kubeconfig, Context: k.Context, Namespace: k.Namespace, VolumeClaim: k.VolumeClaim, RuntimeClass: k.RuntimeClass,
+		Kubeconfig: k.Kubeconfig, Context: k.Context, Namespace: k.Namespace, VolumeClaim: k.VolumeClaim,
+		FilesMaxBytes: s.DiskGrowthMaxBytes + copyMaxBytes, RuntimeClass: k.RuntimeClass,
 		NodeSelector: k.NodeSelector, PullSecret: k.ImagePullSecret, PullPolicy: k.ImagePullPolicy, InitImage: policy.DefaultImage, Log: log,
 	})
 	if err != nil {

@@ -158,11 +158,22 @@ func (d *Deps) OpenSkills(log *slog.Logger) (err error) {
 	return err
 }
 
+// The most that is copied to a pod and back for an exec, each way. A project that is larger needs a
+// volume, which the error says.
+const (
+	copyMaxBytes   = 2 << 30
+	copyMaxEntries = 250_000 // as many as a project may have
+)
+
 // NewEngine makes a cold engine. dir must exist as long as the engine: the docker CLI reads the
 // seccomp profile from it.
 func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger) (*engine.Cold, error) {
 	if d.cluster != nil {
-		return engine.NewCold(engine.Config{Driver: d.cluster, Identity: identity, NewID: NewID, Log: log}), nil
+		cfg := engine.Config{Driver: d.cluster, Identity: identity, NewID: NewID, Log: log}
+		if d.copies() {
+			cfg.Copy = &engine.Copying{MaxBytes: copyMaxBytes, MaxEntries: copyMaxEntries}
+		}
+		return engine.NewCold(cfg), nil
 	}
 	seccomp := ""
 	if d.settings.Sandbox.Seccomp != settings.SeccompOfEngine {
@@ -185,11 +196,16 @@ func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger)
 	}), nil
 }
 
+// copies reports whether the files of execs are copied to pods, which then serve any project.
+func (d *Deps) copies() bool {
+	return d.cluster != nil && d.settings.Sandbox.Kubernetes.VolumeClaim == ""
+}
+
 func (d *Deps) newPool(cold *engine.Cold, nodeID string, host func() policy.Host, metrics *metrics, log *slog.Logger) *engine.Pool {
 	s := d.settings.Pool
 	var base *attach.Base
 	var because string
-	if s.Max > 0 {
+	if s.Max > 0 && !d.copies() {
 		if base, because = d.openBase(mountsDir, nodeID); base == nil {
 			log.Info("each container that waits serves one project only", "reason", because)
 		}

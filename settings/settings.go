@@ -107,7 +107,7 @@ type Kubernetes struct {
 	Kubeconfig      string            `yaml:"kubeconfig" default:"the pod's service account" doc:"File with the cluster's address and credentials."`
 	Context         string            `yaml:"context" default:"the current one" doc:"The context of the kubeconfig."`
 	Namespace       string            `yaml:"namespace" doc:"Namespace of the pods that run jobs. Nothing else should be in it."`
-	VolumeClaim     string            `yaml:"volume_claim" default:"none" doc:"The claim, in that namespace, of the volume that is mounted here at workspace_root. Nodes must be able to mount it at the same time (ReadWriteMany)."`
+	VolumeClaim     string            `yaml:"volume_claim" default:"none" doc:"The claim, in that namespace, of the volume that is mounted here at workspace_root, for many nodes (ReadWriteMany). Without one the files of an exec are copied to its pod and back, and there are no sessions."`
 	RuntimeClass    string            `yaml:"runtime_class" default:"the cluster's default" doc:"RuntimeClass of the pods."`
 	NodeSelector    map[string]string `yaml:"node_selector" default:"none" doc:"Labels of the nodes that may run jobs."`
 	ImagePullSecret string            `yaml:"image_pull_secret" default:"none" doc:"Secret, in that namespace, for the registry of the images."`

@@ -29,12 +29,13 @@ type Config struct {
 	Context    string // of Kubeconfig; empty: its current one
 	Namespace  string // of the pods
 
-	VolumeClaim  string            // the claim of the volume that sources of mounts are in; empty: there is none
-	RuntimeClass string            // of pods whose spec names no runtime; empty: the cluster's default
-	NodeSelector map[string]string // labels of the nodes that may run pods
-	PullSecret   string            // the name of a secret for the images' registry; empty: none
-	PullPolicy   string            // Always, IfNotPresent or Never
-	InitImage    string            // an image with sandbox-init, for images without it
+	VolumeClaim   string            // the claim of the volume that sources of mounts are in; empty: there is none
+	FilesMaxBytes int64             // without VolumeClaim: of the files of an exec, in its pod
+	RuntimeClass  string            // of pods whose spec names no runtime; empty: the cluster's default
+	NodeSelector  map[string]string // labels of the nodes that may run pods
+	PullSecret    string            // the name of a secret for the images' registry; empty: none
+	PullPolicy    string            // Always, IfNotPresent or Never
+	InitImage     string            // an image with sandbox-init, for images without it
 
 	Log *slog.Logger
 }

@@ -41,6 +41,9 @@ func (c *Cluster) pod(of engine.Container) *corev1.Pod {
 	limits := of.Limits()
 	uid, gid := userOf(of.Spec.User)
 	command := append([]string{engine.InitPath, initproto.PodFlag}, engine.InitArgs(of.Spec)...)
+	if of.Copied {
+		command = append(command, initproto.FilesArg)
+	}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: of.Name(),
@@ -121,6 +124,9 @@ func (c *Cluster) addVolumes(p *corev1.Pod, of engine.Container, limits policy.C
 			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.cfg.VolumeClaim}},
 		})
 	}
+	if of.Copied {
+		c.addDirs(p, of.Spec.Targets)
+	}
 	for _, m := range of.Mounts {
 		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{
 			Name: "workspace", SubPath: m.Source, MountPath: m.Target, ReadOnly: m.ReadOnly,
@@ -128,6 +134,19 @@ func (c *Cluster) addVolumes(p *corev1.Pod, of engine.Container, limits policy.C
 	}
 	if of.Spec.InitVolume != "" {
 		c.addInit(p)
+	}
+}
+
+// addDirs adds the directories that files are copied to. Each is a mount, which a job cannot replace
+// by a link; they are of one volume, so that they have its room together.
+func (c *Cluster) addDirs(p *corev1.Pod, targets []string) {
+	const name = "files"
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+		SizeLimit: resource.NewQuantity(c.cfg.FilesMaxBytes, resource.BinarySI),
+	}}})
+	main := &p.Spec.Containers[0]
+	for i, target := range append([]string{"/workspace/inputs", "/workspace/work", "/workspace/artifacts"}, targets...) {
+		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: target, SubPath: strconv.Itoa(i)})
 	}
 }
 
