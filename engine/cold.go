@@ -181,7 +181,7 @@ func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var errs []error
+	errs := []error{c.cfg.Driver.RemoveEnded(ctx, LabelInstallation+"="+c.cfg.Identity.Installation)}
 	for _, name := range names {
 		if _, held := c.held.Load(name); held || before[name] {
 			continue
@@ -192,8 +192,8 @@ func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 		}
 		removed++
 	}
-	if len(errs) > 0 {
-		return removed, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return removed, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -56,6 +56,9 @@ func (d *Docker) Containers(ctx context.Context, label string) ([]string, error)
 	return d.cli.Containers(ctx, label)
 }
 
+// RemoveEnded implements Driver: containers of Docker remove themselves.
+func (d *Docker) RemoveEnded(context.Context, string) error { return nil }
+
 // Remove implements Driver.
 func (d *Docker) Remove(ctx context.Context, name string) error { return d.cli.Remove(ctx, name) }
 

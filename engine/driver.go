@@ -18,6 +18,9 @@ type Driver interface {
 	// Containers lists the names of all containers that have the label ("key=value"), running or
 	// not.
 	Containers(ctx context.Context, label string) ([]string, error)
+	// RemoveEnded removes the containers that have the label and ended some minutes ago, which the
+	// nodes that started them have left.
+	RemoveEnded(ctx context.Context, label string) error
 	// Remove kills and removes a container. It succeeds when the container does not exist.
 	Remove(ctx context.Context, name string) error
 	// ChangeLimits changes memory, cores and pids of a running container; errors.ErrUnsupported if

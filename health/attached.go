@@ -99,6 +99,9 @@ func neighbours(s environment) experiment {
 				return "the container has a mount of another project: " + quoted(facts.Mounts[0]), false
 			}
 			for _, name := range []string{"inputs", "work", "artifacts"} {
+				if s.copies {
+					break // no_new_privs and capabilities say the same of a pod's own volumes
+				}
 				for _, flag := range []string{"nosuid", "nodev"} {
 					if !slices.Contains(facts.Flags[name], flag) {
 						return fmt.Sprintf("%s/ is mounted without %s", name, flag), false

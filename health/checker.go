@@ -43,6 +43,7 @@ type Config struct {
 	// Cluster asks the cluster that is the engine for its version; CLI is nil then. Nil: Docker is
 	// the engine.
 	Cluster func(ctx context.Context) (string, error)
+	Copies  bool            // the files of execs are copied to the cluster's pods and back
 	Images  Images          // nil when CLI is
 	Image   string          // the image of an exec that names none
 	Allowed func() []string // the other images that a skill or a request may name now; nil: none

@@ -118,7 +118,7 @@ func (d *Doctor) environment(ctx context.Context) environment {
 	s := environment{
 		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, runtime: cfg.Runtime, dockerRoot: cfg.DockerRoot,
 		volume: cfg.WorkspaceVolume, nonce: rand.Text(),
-		neighbour: d.neighbour(), cluster: cfg.Cluster != nil,
+		neighbour: d.neighbour(), cluster: cfg.Cluster != nil, copies: cfg.Copies,
 		targets: []string{"1.1.1.1:80", "[2606:4700:4700::1111]:80", "172.17.0.1:80"},
 	}
 	if cfg.CLI == nil {

@@ -27,6 +27,7 @@ type environment struct {
 	neighbour      string   // a second project, beside the project of the probes
 	targets        []string // host:port that no job may reach
 	cluster        bool     // pods are containers
+	copies         bool     // which get copies of the directories
 }
 
 // experiment is one job and the checks of its outcome.

@@ -42,13 +42,22 @@ func mounts(s environment) experiment {
 	digest := hex.EncodeToString(sum[:])
 	remedy := fmt.Sprintf("the engine must see the workspace root at %s: in container mode set sandbox.workspace_root_host, with Docker "+
 		"Desktop share the drive, and a remote engine (DOCKER_HOST) needs the same disk", s.dockerRoot)
-	if s.volume != "" {
+	switch {
+	case s.copies:
+		remedy = "rebuild the sandbox image with `make setup`: its sandbox-init does not take files"
+	case s.cluster:
+		remedy = "the claim " + s.volume + " must be of the volume that is the workspace root: sandbox.kubernetes.volume_claim"
+	case s.volume != "":
 		remedy = "the volume " + s.volume + " must be mounted at the workspace root: compare sandbox.workspace_volume with `docker inspect` " +
 			"of core-api's container"
 	}
+	expected := "the job reads its input and cannot change it"
+	if s.copies {
+		expected = "the job reads a copy of its input"
+	}
 	e.checks = []check{{
 		name:     "inputs",
-		expected: "the job reads its input and cannot change it",
+		expected: expected,
 		remedy:   remedy,
 		judge: func(o outcome) (string, bool) {
 			facts, why := mountFacts(o)
@@ -57,6 +66,8 @@ func mounts(s environment) experiment {
 				return why, false
 			case facts.Given == nil || *facts.Given != s.nonce:
 				return "the input does not arrive in the container", false
+			case s.copies:
+				return "the copy arrived", true
 			case facts.Writes["inputs"] == "done" || facts.Replaced == "done":
 				return "the job can write into its inputs", false
 			case !facts.ReadOnly:

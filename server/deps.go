@@ -249,7 +249,7 @@ func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(c
 		version = d.cluster.Version
 	}
 	return health.New(health.Config{
-		CLI: d.cli, Cluster: version, Images: d.Own, Image: d.image,
+		CLI: d.cli, Cluster: version, Copies: d.copies(), Images: d.Own, Image: d.image,
 		Allowed: func() []string {
 			return slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image })
 		},

@@ -59,10 +59,14 @@ func (d *Deps) Share(ctx context.Context, cold *engine.Cold, node string, spec e
 	if d.settings.Pool.Max == 0 {
 		return nil, engine.PoolOff
 	}
-	base, because := d.openBase(mountsDir, node)
-	if base == nil {
-		return nil, because
+	var base *attach.Base
+	if !d.copies() {
+		var because string
+		if base, because = d.openBase(mountsDir, node); base == nil {
+			return nil, because
+		}
 	}
+	because := ""
 	const containers = 2
 	ready := make(chan struct{}, containers)
 	pool := engine.NewPool(cold, engine.PoolConfig{

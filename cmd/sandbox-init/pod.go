@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -14,8 +15,14 @@ import (
 	"secbox/engine/initproto"
 )
 
-// startInPod does what initproto.PodFlag says.
+// startInPod does what initproto.PodFlag says. Jobs do not learn the addresses of the cluster, which
+// a kubelet puts into every environment.
 func startInPod(stdin io.Reader) error {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "KUBERNETES_") {
+			_ = os.Unsetenv(name)
+		}
+	}
 	if err := refuseSockets(); err != nil {
 		return fmt.Errorf("cannot refuse sockets: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"secbox/engine"
 	"secbox/fault"
@@ -64,6 +66,7 @@ func Open(cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.InvalidSettings, err, "sandbox.kubernetes: no cluster to use (%v)", err)
 	}
+	klog.SetLogger(logr.Discard()) // the libraries' own log; their errors come back
 	config.UserAgent, config.ContentType = "secbox", "application/json"
 	config.QPS, config.Burst = -1, 0 // the engine bounds how many pods are started at once
 	client, err := typed.NewForConfig(config)
@@ -99,6 +102,26 @@ func (c *Cluster) Containers(ctx context.Context, label string) ([]string, error
 		names = append(names, pod.Name)
 	}
 	return names, nil
+}
+
+// endedAge is how long a pod has existed at least that RemoveEnded removes: its own node does it
+// within seconds of the pod's end.
+const endedAge = 10 * time.Minute
+
+// RemoveEnded implements engine.Driver.
+func (c *Cluster) RemoveEnded(ctx context.Context, label string) error {
+	list, err := c.pods.List(ctx, metav1.ListOptions{LabelSelector: label})
+	if err != nil {
+		return faultOf(err)
+	}
+	var errs []error
+	for _, pod := range list.Items {
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		if ended && time.Since(pod.CreationTimestamp.Time) > endedAge {
+			errs = append(errs, c.Remove(ctx, pod.Name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Remove implements engine.Driver. It returns when the kubelet has confirmed the pod's end.

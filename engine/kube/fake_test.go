@@ -8,13 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/coder/websocket"
@@ -30,20 +33,23 @@ type fakeCluster struct {
 	t      *testing.T
 	server *httptest.Server
 
+	away atomic.Bool // it answers no request
+
 	mu   sync.Mutex
 	pods map[string]*fakePod
 	edit func(*corev1.Pod) // changes what a watch shows of a pod; may be nil
 }
 
 type fakePod struct {
-	pod      *corev1.Pod
-	cmd      *exec.Cmd
-	stdin    io.WriteCloser
-	stdout   io.ReadCloser
-	stderr   bytes.Buffer
-	ended    chan struct{}
-	attached bool
-	code     int
+	pod    *corev1.Pod
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout io.ReadCloser
+	stderr bytes.Buffer
+	ended  chan struct{}
+	conn   *websocket.Conn // of the stream; nil before the attach
+	code   int
+	gone   bool // it has no container
 }
 
 const fakeNamespace = "jobs"
@@ -62,6 +68,9 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 		answer(w, 200, map[string]string{"gitVersion": "v1.34.4"})
 	})
 	f.server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.away.Load() {
+			panic(http.ErrAbortHandler)
+		}
 		if r.Header.Get("Authorization") != "Bearer secret" {
 			status(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
 			return
@@ -169,6 +178,8 @@ func dockerArgs(pod *corev1.Pod) []string {
 			case v.Name != m.Name:
 			case v.EmptyDir != nil && m.MountPath == "/dev/shm":
 				args = append(args, "--shm-size", fmt.Sprint(v.EmptyDir.SizeLimit.Value()))
+			case v.EmptyDir != nil && m.SubPath != "":
+				args = append(args, "--tmpfs", m.MountPath+":rw,exec,nosuid,nodev,uid=1000,gid=1000") // all users may write to a pod's
 			case v.EmptyDir != nil:
 				args = append(args, "--tmpfs", fmt.Sprintf("%s:rw,exec,nosuid,nodev,mode=1777,size=%d", m.MountPath, v.EmptyDir.SizeLimit.Value()))
 			default:
@@ -249,17 +260,40 @@ func (f *fakeCluster) remove(w http.ResponseWriter, r *http.Request) {
 	if p == nil {
 		return
 	}
-	_ = exec.Command("docker", "rm", "-f", p.pod.Name).Run()
-	if !p.attached {
-		_ = p.stdin.Close()
-		_ = p.cmd.Wait()
-	} else {
-		<-p.ended
+	if !p.gone {
+		_ = exec.Command("docker", "rm", "-f", p.pod.Name).Run()
+		f.mu.Lock()
+		attached := p.conn != nil
+		f.mu.Unlock()
+		if attached {
+			<-p.ended
+		} else {
+			_ = p.stdin.Close()
+			_ = p.cmd.Wait()
+		}
 	}
 	f.mu.Lock()
 	delete(f.pods, p.pod.Name)
 	f.mu.Unlock()
 	answer(w, 200, p.pod)
+}
+
+// dropStreams breaks all attach streams.
+func (f *fakeCluster) dropStreams() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.pods {
+		if p.conn != nil {
+			_ = p.conn.CloseNow()
+		}
+	}
+}
+
+// names are the names of the pods.
+func (f *fakeCluster) names() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.pods))
 }
 
 // The channels of an attach stream, and the one that closes others.
@@ -274,13 +308,15 @@ func (f *fakeCluster) attach(w http.ResponseWriter, r *http.Request) {
 	if p == nil {
 		return
 	}
-	p.attached = true
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"v5.channel.k8s.io"}})
 	if err != nil {
 		f.t.Error(err)
 		return
 	}
 	conn.SetReadLimit(1 << 20)
+	f.mu.Lock()
+	p.conn = conn
+	f.mu.Unlock()
 	defer conn.CloseNow()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

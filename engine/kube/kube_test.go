@@ -2,12 +2,15 @@ package kube_test
 
 import (
 	"errors"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"secbox/engine"
 	"secbox/engine/enginetest"
@@ -159,4 +162,71 @@ func (d sameImage) Start(c engine.Container) (engine.Process, error) {
 	c = d.relative(c)
 	c.Spec.ImageID = id
 	return d.Cluster.Start(c)
+}
+
+// TestCopies runs the suite's cases about files on pods that mount nothing of a project.
+func TestCopies(t *testing.T) {
+	t.Parallel()
+	where := enginetest.Where{Only: []string{"WritesIntoMounts", "ReportsExit", "CancelKills", "Deadline", "SlotsRunAtTheSameTime"}}
+	where.Run(t, func(t *testing.T, cfg engine.Config) engine.Engine {
+		cfg.Driver = onCluster{newFakeCluster(t).open()}
+		cfg.Copy = &engine.Copying{MaxBytes: 1 << 20, MaxEntries: 1000}
+		return engine.NewCold(cfg)
+	})
+}
+
+// TestServerGoesAway: an API server that goes away while a job runs ends it, on the record as lost,
+// and the pod is removed once it is back.
+func TestServerGoesAway(t *testing.T) {
+	t.Parallel()
+	cluster := newFakeCluster(t)
+	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine {
+		cfg.Driver = onCluster{cluster.open()}
+		return engine.NewCold(cfg)
+	})
+	slot, err := f.Engine.Acquire(t.Context(), f.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := enginetest.NewSignal("started")
+	go func() {
+		<-started.Seen
+		cluster.away.Store(true)
+		cluster.server.CloseClientConnections()
+		cluster.dropStreams()
+	}()
+	_, err = slot.Run(t.Context(), enginetest.Shell("echo started; sleep 100"), started, io.Discard)
+	cluster.away.Store(false)
+	lost, ok := errors.AsType[*engine.RunError](err)
+	if !ok || !lost.Started || !fault.Is(err, fault.EngineUnavailable) {
+		t.Errorf("%v", err)
+	}
+	for end := time.Now().Add(time.Minute); len(cluster.names()) > 0; {
+		if time.Now().After(end) {
+			t.Fatalf("left: %v", cluster.names())
+		}
+	}
+}
+
+// TestRemoveEnded: pods of nodes that are gone are removed some minutes after their end, others
+// are not.
+func TestRemoveEnded(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(t)
+	add := func(name, installation string, phase corev1.PodPhase, age time.Duration) {
+		p := &fakePod{pod: &corev1.Pod{}, gone: true}
+		p.pod.Name, p.pod.Labels = name, map[string]string{engine.LabelInstallation: installation}
+		p.pod.Status.Phase, p.pod.CreationTimestamp = phase, metav1.NewTime(time.Now().Add(-age))
+		f.pods[name] = p
+	}
+	add("old", "a", corev1.PodFailed, time.Hour)
+	add("new", "a", corev1.PodFailed, time.Minute)
+	add("runs", "a", corev1.PodRunning, time.Hour)
+	add("foreign", "b", corev1.PodSucceeded, time.Hour)
+	if err := f.open().RemoveEnded(t.Context(), engine.LabelInstallation+"=a"); err != nil {
+		t.Error(err)
+	}
+	if left := f.names(); !slices.Equal(left, []string{"foreign", "new", "runs"}) {
+		t.Errorf("left: %v", left)
+	}
 }
