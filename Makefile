@@ -1,4 +1,4 @@
-# `make help` lists the targets. All of them but help, check, lint, fmt and clean set the machine up
+# `make help` lists the targets. All of them but help, check, lint, fmt, kube-down and clean set the machine up
 # first, which takes a second once it is done.
 
 SHELL := bash
@@ -69,13 +69,20 @@ E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec
 
 # A recipe needs what the one before it made.
 .NOTPARALLEL:
-.PHONY: help setup demo demo-cluster run install check vet test test-packages test-e2e soak chaos scaling test-reach interop bench dist lint fmt fuzz generate screenshots images up clean
+.PHONY: help setup setup-kube kube-down demo demo-cluster run install check vet test test-packages test-e2e soak chaos scaling test-reach interop bench dist lint fmt fuzz generate screenshots images up clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install missing parts: Go modules, Docker engine, PostgreSQL and PgBouncer for the tests, the sandbox image
 	@scripts/setup.sh
+
+setup-kube: ## Start a Kubernetes of one node on this machine, built once (some minutes), and print its kubeconfig; as root on Debian
+	@scripts/setup.sh demo
+	@scripts/kube.sh up
+
+kube-down: ## End that Kubernetes; its programs stay in SECBOX_KUBE_CACHE (~/.cache/secbox-kube)
+	@scripts/kube.sh down
 
 demo: ## Start core-api, run a real exec and a refused one, show result, artifact, policy, audit rows and the page of the exec
 	@scripts/setup.sh demo

@@ -82,3 +82,17 @@ apt_install() {
 	[ -e "$SECBOX_APT_STAMP" ] && return 1
 	apt_update && apt_quiet install -y --no-install-recommends "$@"
 }
+
+# apt_install_idle PACKAGE SERVICE: as apt_install, and the package's service neither starts nor is enabled for the next boot. The machine's own policy
+# is put back afterwards.
+apt_install_idle() {
+	local policy=${SECBOX_SBIN:-/usr/sbin}/policy-rc.d status=0
+	if [ -e "$policy" ]; then mv "$policy" "$policy.secbox"; fi
+	printf '#!/bin/sh\nexit 101\n' >"$policy"
+	chmod +x "$policy"
+	apt_install "$1" || status=1
+	rm "$policy"
+	if [ -e "$policy.secbox" ]; then mv "$policy.secbox" "$policy"; fi
+	update-rc.d "$2" disable >/dev/null 2>&1 || true
+	return "$status"
+}

@@ -193,17 +193,7 @@ setup_postgres() {
 # The tests start poolers of their own.
 setup_pgbouncer() {
 	local sbin=${SECBOX_SBIN:-/usr/sbin} # not on the PATH of other users than root
-	local policy=$sbin/policy-rc.d
-	if ! have pgbouncer && [ ! -x "$sbin/pgbouncer" ] && can_apt; then
-		# The package starts a service and enables it for the next boot. The machine's own policy is put back afterwards.
-		if [ -e "$policy" ]; then mv "$policy" "$policy.secbox"; fi
-		printf '#!/bin/sh\nexit 101\n' >"$policy"
-		chmod +x "$policy"
-		apt_install pgbouncer || true
-		rm "$policy"
-		if [ -e "$policy.secbox" ]; then mv "$policy.secbox" "$policy"; fi
-		update-rc.d pgbouncer disable >/dev/null 2>&1 || true
-	fi
+	if ! have pgbouncer && [ ! -x "$sbin/pgbouncer" ] && can_apt; then apt_install_idle pgbouncer pgbouncer || true; fi
 	if ! have pgbouncer && [ ! -x "$sbin/pgbouncer" ]; then
 		problem "pgbouncer is missing, the tests reach PostgreSQL through it; install the package pgbouncer and run this again"
 		return
