@@ -69,7 +69,7 @@ E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec
 
 # A recipe needs what the one before it made.
 .NOTPARALLEL:
-.PHONY: help setup setup-kube kube-down demo demo-cluster run install check vet test test-packages test-e2e soak chaos scaling test-reach interop bench dist lint fmt fuzz generate screenshots images up clean
+.PHONY: help setup setup-kube kube-down demo demo-cluster demo-kubernetes run install check vet test test-packages test-e2e soak chaos scaling test-reach interop bench dist lint fmt fuzz generate screenshots images up clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ demo: ## Start core-api, run a real exec and a refused one, show result, artifac
 demo-cluster: ## Start PostgreSQL and three nodes, send them many execs, kill one node, and account for every exec in a table
 	@scripts/setup.sh
 	@scripts/demo-cluster.sh
+
+demo-kubernetes: setup-kube ## Deploy core-api on that Kubernetes, run an exec as a pod, and remove both
+	@scripts/demo-kubernetes.sh
 
 run: ## Serve on 127.0.0.1:8003 with a workspace and state that stay in .cache/run
 	@scripts/setup.sh demo
