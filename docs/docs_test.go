@@ -56,9 +56,11 @@ var notRun = map[string]string{
 	"skills.md: CORE_API_SANDBOX_SKILLS_DIR=$PWD/my-skills make run":                                                                                        "starts the server that this test has started",
 	"webhooks.md: curl -s -X PUT http://127.0.0.1:8003/webhooks/default -H 'Content-Type: application/json' -d '{\"callback_url\": " +
 		"\"https://hooks.example.com/secbox\"}'": "the server of this test allows no host",
-	"network.md: curl -s http://127.0.0.1:8003/sandbox/execs -H 'Content-Type: application/json' -d '{": "needs a host to reach; e2e/network_test.go has hosts of its own",
-	"webhooks.md: curl -s -X POST http://127.0.0.1:8003/webhooks/secret | jq -r .secret":                "the server of this test allows no host, and no service waits for a webhook",
-	"mcp.md: git clone URL-OF-THIS-REPOSITORY ../secbox":                                                "needs the address of a repository; skills/provider_import_test.go does the rest",
+	"network.md: curl -s http://127.0.0.1:8003/sandbox/execs -H 'Content-Type: application/json' -d '{":                                               "needs a host to reach; e2e/network_test.go has hosts of its own",
+	"webhooks.md: curl -s -X POST http://127.0.0.1:8003/webhooks/secret | jq -r .secret":                                                              "the server of this test allows no host, and no service waits for a webhook",
+	"kubernetes.md: make images                                                                                  # builds both images, see images.md": "needs a registry and a cluster; scripts/demo-kubernetes.sh does the rest",
+	"kubernetes.md: kubectl get pods -n secbox-jobs -L secbox.exec":                                                                                   "needs a cluster",
+	"mcp.md: git clone URL-OF-THIS-REPOSITORY ../secbox":                                                                                              "needs the address of a repository; skills/provider_import_test.go does the rest",
 }
 
 // TestMain runs more pages at once than there are cores: their commands wait for containers.
