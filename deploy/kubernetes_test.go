@@ -220,3 +220,42 @@ func TestSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestKustomizations: each file of a directory is used, and each that is used exists.
+func TestKustomizations(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"kubernetes/base", "kubernetes/overlays/shared-volume", "kubernetes/overlays/demo"} {
+		content, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Resources []string
+			Patches   []struct{ Path, Patch string }
+		}
+		if err := yaml.Unmarshal(content, &got); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+		used := []string{"kustomization.yaml"}
+		for _, resource := range got.Resources {
+			if resource != "../../base" {
+				used = append(used, resource)
+			}
+		}
+		for _, patch := range got.Patches {
+			if patch.Path != "" {
+				used = append(used, patch.Path)
+			}
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range files {
+			files[i] = filepath.Base(files[i])
+		}
+		if slices.Sort(used); !slices.Equal(used, files) {
+			t.Errorf("%s uses %q and has %q", dir, used, files)
+		}
+	}
+}

@@ -25,7 +25,7 @@ cgroup=secbox-kube
 # The node's name leads to this machine without an entry in /etc/hosts.
 node=localhost
 # Directories outside the cache that containerd and the kubelet make.
-outside=(/var/lib/kubelet /var/lib/cni /var/log/containers)
+outside=(/var/lib/kubelet /var/lib/cni /var/log/containers /run/containerd/runc/k8s.io)
 
 kubectl() { "$bin/kubectl" --kubeconfig "$kubeconfig" "$@"; }
 ctr() { command ctr -a "$socket" -n k8s.io "$@"; }
