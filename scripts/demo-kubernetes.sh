@@ -44,8 +44,9 @@ holds() { jq -e "$2" "$dir/$1" >/dev/null; } # FILE FILTER
 call() {                                     # FILE PATH ARGS...: a request; its body goes to the file.
 	local file=$1 path=$2
 	shift 2
-	curl -sS --max-time 180 -o "$dir/$file" -H @"$dir/token" "$@" "$url$path" || fail "core-api does not answer: $path"
+	took=$(curl -sS --max-time 180 -o "$dir/$file" -w '%{time_total}' -H @"$dir/token" "$@" "$url$path") || fail "core-api does not answer: $path"
 }
+milliseconds() { awk -v s="$1" 'BEGIN {printf "%.0f ms", 1000 * s}'; }
 
 scripts/kube.sh up
 [ ! -e "$data" ] || fail "$data exists already; another demo may use it, else remove it"
@@ -81,6 +82,7 @@ script='cat /workspace/inputs/in.txt; echo "$((6 * 7))" > /workspace/artifacts/a
 ls /var/run/secrets/kubernetes.io 2>/dev/null || echo no token; timeout 2 bash -c "exec 3<>/dev/tcp/10.96.0.1/443" 2>/dev/null || echo no network'
 jq -n --arg script "$script" '{project_id: "demo", exec: {script: $script}, inputs: [{path: "in.txt", content: "hello\n"}], policy_overrides: {timeout_ms: 30000, memory_mb: 128}}' >"$dir/request.json"
 call result.json /sandbox/execs -H 'Content-Type: application/json' --data-binary @"$dir/request.json"
+first=$took
 check "it succeeded" holds result.json '.status == "succeeded" and .exit_code == 0'
 check "it read its input, and had neither a token nor a network" holds result.json '.stdout == "hello\n1000\nno token\nno network\n"'
 id=$(jq -r '.exec_id // "none"' "$dir/result.json")
@@ -93,12 +95,24 @@ kubectl get events -n secbox-jobs --field-selector reason=Scheduled -o json | jq
 check "the scheduler gave its pod a node" [ -s "$dir/scheduled" ]
 sed 's/^/  cluster   /' "$dir/scheduled"
 
-title "3. What ran is on record"
+title "3. The same again: a pod waited for it"
+tries=0
+until call pool.json /sandbox/pool && holds pool.json '.starting == 0 and .idle > 0' || [ "$tries" -gt 300 ]; do
+	tries=$((tries + 1))
+	sleep 0.2
+done
+call again.json /sandbox/execs -H 'Content-Type: application/json' --data-binary @"$dir/request.json"
+again=$took
+call record.json "/sandbox/execs/$(jq -r '.exec_id // "none"' "$dir/again.json")"
+check "it succeeded in a pod that had waited" holds record.json '.status == "succeeded" and .warm'
+printf '  its pod was started for it: %s; a pod had waited: %s\n' "$(milliseconds "$first")" "$(milliseconds "$again")"
+
+title "4. What ran is on record"
 call record.json "/sandbox/execs/$id"
 check "the row has its status and image" holds record.json '.status == "succeeded" and (.image_id | startswith("sha256:"))'
 jq -r '"  \(.status), requested by \(.requested_by), image \(.image_id[0:19])…, warm: \(.warm)"' "$dir/record.json" || true
 
-title "4. Nothing is left"
+title "5. Nothing is left"
 remove_all
 left=$(kubectl get pods -n secbox-jobs --no-headers 2>/dev/null | wc -l)
 left=$((left + $(kubectl get namespaces,persistentvolumes -o name | grep -cE '/secbox(-jobs|-demo|-demo-jobs)?$' || true)))
