@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"secbox/settings"
 )
 
 // rights are the verbs that core-api needs in the namespace of jobs, by resource.
@@ -199,24 +201,22 @@ func TestCoreAPI(t *testing.T) {
 	}
 }
 
-// TestSettings: each ConfigMap holds settings, and none of them a secret.
+// TestSettings: core-api starts with each ConfigMap, which holds no secret.
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"base", "overlays/shared-volume", "overlays/demo"} {
+	for dir, claim := range map[string]string{"base": "", "overlays/shared-volume": "workspace", "overlays/demo": "workspace"} {
 		config := find(t, read(t, "kubernetes/"+dir), "ConfigMap", "secbox", "core-api")
-		var got struct {
-			Addr        string
-			DatabaseURL string `yaml:"database_url"`
-			Sandbox     struct {
-				Engine     string
-				Kubernetes struct{ Namespace string }
-			}
+		file := filepath.Join(t.TempDir(), "core-api.yaml")
+		if err := os.WriteFile(file, []byte(config.Data["core-api.yaml"]), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		if err := yaml.Unmarshal([]byte(config.Data["core-api.yaml"]), &got); err != nil {
+		got, err := settings.Load(file, nil, settings.Overrides{})
+		if err != nil {
 			t.Errorf("%s: %v", dir, err)
 		}
-		if got.Addr != "0.0.0.0:8003" || got.DatabaseURL != "" || got.Sandbox.Engine != "kubernetes" || got.Sandbox.Kubernetes.Namespace != "secbox-jobs" {
-			t.Errorf("%s: %+v", dir, got)
+		if got.Addr != "0.0.0.0:8003" || got.DatabaseURL != "" || got.Sandbox.Engine != settings.EngineKubernetes ||
+			got.Sandbox.Kubernetes.Namespace != "secbox-jobs" || got.Sandbox.Kubernetes.VolumeClaim != claim {
+			t.Errorf("%s: %+v", dir, got.Sandbox)
 		}
 	}
 }
