@@ -14,7 +14,7 @@ import (
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	f.health.report = wire.HealthReport{Version: "0.1.0", DockerVersion: "20.10.24", WorkspaceWritable: true, CgroupVersion: "2"}
+	f.health.report = wire.HealthReport{Version: "0.1.0", Engine: "docker", DockerVersion: "20.10.24", WorkspaceWritable: true, CgroupVersion: "2"}
 	got := decodeAs[map[string]any](t, f.get("/sandbox/health"), 200)
 	if got["status"] != "ok" || got["docker_version"] != "20.10.24" || got["workspace_writable"] != true || len(got["problems"].([]any)) != 0 {
 		t.Errorf("%v", got)

@@ -154,6 +154,7 @@
 //   - worker: runs commands one after the other and leaves no process alive; part of sandbox-init
 //   - attach: mounts directories into containers that run already
 //   - transfer: copies directories into containers without mounts, and what changed back
+//   - kube: pods of a Kubernetes cluster as containers
 //   - enginetest: only tests: the suite that every engine passes
 //   - memengine: only tests: an engine whose jobs are Go functions
 //

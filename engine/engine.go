@@ -90,8 +90,8 @@ type MountSet struct {
 	// Open opens the directories of Mounts, in their order, if they are still the same directories.
 	// The caller closes them. Nil: they can be mounted only when a container is started.
 	Open func() ([]*os.File, error)
-	// Staging opens a directory on the file system of the writable ones, out of the reach of jobs, in
-	// which files are written before they get their names. The caller closes it. Nil: they are
+	// Staging opens a directory on the file system of the writable ones, out of the reach of jobs,
+	// in which files are written before they get their names. The caller closes it. Nil: they are
 	// written in the directories.
 	Staging func() (*os.Root, error)
 	// Drop removes the directories, because no job ran in them; may be nil.

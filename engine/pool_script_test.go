@@ -42,7 +42,9 @@ func newScriptedPool(t *testing.T, change func(*engine.PoolConfig)) *pooled {
 	dir := t.TempDir()
 	cli := dockerclitest.Script(t, fmt.Sprintf(poolScript, dir))
 	p := &pooled{t: t, Fixture: &enginetest.Fixture{CLI: cli, Image: engine.Image{Ref: "image", ID: "sha256:a"}}}
-	p.pool = newPool(t, engine.Config{Driver: engine.NewDocker(cli, engine.Options{}), NewID: uuid.NewString, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, change)
+	p.pool = newPool(t, engine.Config{
+		Driver: engine.NewDocker(cli, engine.Options{}), NewID: uuid.NewString, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}, change)
 	t.Cleanup(func() {
 		if err := p.pool.Close(); err != nil {
 			t.Error(err)

@@ -59,8 +59,8 @@ func TestFrozenContainerIsReplaced(t *testing.T) {
 				}
 			}
 			pool := newPool(t, engine.Config{
-				Driver: engine.NewDocker(dockerclitest.Script(t, fmt.Sprintf(standbyScript, dir)), engine.Options{}), NewID: uuid.NewString, AnswerTimeout: time.Millisecond,
-				Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+				Driver:        engine.NewDocker(dockerclitest.Script(t, fmt.Sprintf(standbyScript, dir)), engine.Options{}),
+				AnswerTimeout: time.Millisecond, NewID: uuid.NewString, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			}, func(c *engine.PoolConfig) { c.MaxPerKey = 1 })
 			defer pool.Close()
 			spec := engine.Spec{ProjectID: "demo", ImageID: "sha256:x", User: "1000:1000", Prepare: nowhere}

@@ -36,7 +36,8 @@ func (h healthReports) Report(ctx context.Context) wire.HealthReport {
 	out := wire.HealthReport{
 		Status: wire.HealthReportStatus(r.Status), Version: r.Version, NodeID: r.NodeID, RuntimeMode: r.RuntimeMode,
 		WorkspaceRootNative: r.WorkspaceRootNative, WorkspaceWritable: r.WorkspaceWritable, DockerCLIPath: r.DockerCLIPath,
-		Engine: wire.HealthReportEngine(r.Engine), DockerVersion: r.DockerVersion, DockerContext: r.DockerContext, EngineRuntime: r.EngineRuntime, CgroupVersion: r.CgroupVersion,
+		Engine: wire.HealthReportEngine(r.Engine), DockerVersion: r.DockerVersion, DockerContext: r.DockerContext,
+		EngineRuntime: r.EngineRuntime, CgroupVersion: r.CgroupVersion,
 		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database,
 		PoolShared: pool.Shared, PoolNotSharedBecause: pool.NotShared,
 		AuditLog: wire.HealthAuditLog{

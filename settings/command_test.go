@@ -92,9 +92,12 @@ func TestEnviron(t *testing.T) {
 				field.Set(reflect.ValueOf([]string{"one", "two"}))
 			}
 		case reflect.Map:
-			if field.Type() == reflect.TypeFor[JobSecrets]() {
+			switch field.Type() {
+			case reflect.TypeFor[JobSecrets]():
 				field.Set(reflect.ValueOf(JobSecrets{"key": {File: "/key", Hosts: []string{"a.example.org"}}}))
-			} else {
+			case reflect.TypeFor[map[string]string]():
+				field.Set(reflect.ValueOf(map[string]string{"pool": "a b"}))
+			default:
 				field.Set(reflect.ValueOf(MCPServers{"*": {"files": {Command: "serve", Args: []string{"a b"}}}}))
 			}
 		case reflect.Bool:

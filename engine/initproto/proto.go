@@ -28,7 +28,7 @@
 // in files frames: the chunks of one stream, whose format is of engine/transfer, and its end. init
 // unpacks it at once and answers nothing. If it cannot, the exit of the job says so as StartError,
 // and the job does not run. With Job.Files, init sends what changed after every process of the job
-// is dead: chunks of a stream in changes frames, of which the first is empty and comes at once: the
+// is dead: chunks of a stream in changes frames. The first frame is empty and comes at once: the
 // job's time is over, and what follows takes as long as there is to send. There are none if the
 // job did not run. All of it is for the one job of an exec; an init that serves many commands has
 // no files.
@@ -85,7 +85,7 @@ const (
 	TypeCredit Type = 'c' // one stdin chunk was passed on or dropped; no payload
 	TypeExit   Type = 'x' // JSON Exit; exactly one, last
 
-	// TypeChanges is a chunk of the stream of what changed, at most MaxChunk bytes. The first one is
+	// TypeChanges is a chunk of the stream of what changed, at most MaxChunk bytes. The first is
 	// empty.
 	TypeChanges Type = 'f'
 

@@ -225,8 +225,9 @@ func messageOf(err error) string {
 
 // attachURL is the address of a pod's streams.
 func (c *Cluster) attachURL(name string) *url.URL {
+	streams := &corev1.PodAttachOptions{Container: containerName, Stdin: true, Stdout: true, Stderr: true}
 	return c.core.Post().Namespace(c.cfg.Namespace).Resource("pods").Name(name).SubResource("attach").
-		VersionedParams(&corev1.PodAttachOptions{Container: containerName, Stdin: true, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+		VersionedParams(streams, scheme.ParameterCodec).URL()
 }
 
 var _ engine.Driver = (*Cluster)(nil)

@@ -18,8 +18,8 @@ import (
 	"secbox/fault"
 )
 
-// onCluster is a driver of a cluster whose volume is the node's file system, so that the directories
-// of a test are in it.
+// onCluster is a driver of a cluster whose volume is the node's file system, so that the
+// directories of a test are in it.
 type onCluster struct{ *kube.Cluster }
 
 func (d onCluster) Start(c engine.Container) (engine.Process, error) {

@@ -24,12 +24,12 @@ const (
 	annotation = "secbox.project"
 )
 
-// lifetime is how long a pod lives at most, in seconds, whoever forgets it: longer than any job with
-// the time that its pod has waited.
+// lifetime is how long a pod lives at most, in seconds, whoever forgets it: longer than any job
+// with the time that its pod has waited.
 const lifetime = 7 * 24 * 3600
 
-// cpuRequest is the part of a core that the scheduler counts for a pod, whose limit is the policy's:
-// jobs compute seldom. Memory is counted whole.
+// cpuRequest is the part of a core that the scheduler counts for a pod, whose limit is the
+// policy's: jobs compute seldom. Memory is counted whole.
 const cpuRequest = "100m"
 
 // noNameServer stands in a pod's resolv.conf: an address for documentation (RFC 5737).
@@ -48,7 +48,8 @@ func (c *Cluster) pod(of engine.Container) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: of.Name(),
 			Labels: map[string]string{
-				engine.LabelInstallation: of.Identity.Installation, engine.LabelNode: of.Identity.Node, engine.LabelExec: of.ID, LabelPart: partOf,
+				engine.LabelInstallation: of.Identity.Installation, engine.LabelNode: of.Identity.Node, engine.LabelExec: of.ID,
+				LabelPart: partOf,
 			},
 		},
 		Spec: corev1.PodSpec{
@@ -119,9 +120,9 @@ func (c *Cluster) addVolumes(p *corev1.Pod, of engine.Container, limits policy.C
 	add("tmp", "/tmp", inMemory(limits.TmpMB))
 	add("shm", "/dev/shm", inMemory(min(limits.ShmMB, limits.MemoryMB)))
 	if len(of.Mounts) > 0 {
+		claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.cfg.VolumeClaim}
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
-			Name:         "workspace",
-			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.cfg.VolumeClaim}},
+			Name: "workspace", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim},
 		})
 	}
 	if of.Copied {
@@ -137,13 +138,12 @@ func (c *Cluster) addVolumes(p *corev1.Pod, of engine.Container, limits policy.C
 	}
 }
 
-// addDirs adds the directories that files are copied to. Each is a mount, which a job cannot replace
-// by a link; they are of one volume, so that they have its room together.
+// addDirs adds the directories that files are copied to. Each is a mount, which a job cannot
+// replace by a link; they are of one volume, so that they have its room together.
 func (c *Cluster) addDirs(p *corev1.Pod, targets []string) {
 	const name = "files"
-	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-		SizeLimit: resource.NewQuantity(c.cfg.FilesMaxBytes, resource.BinarySI),
-	}}})
+	dir := &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(c.cfg.FilesMaxBytes, resource.BinarySI)}
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: dir}})
 	main := &p.Spec.Containers[0]
 	for i, target := range append([]string{"/workspace/inputs", "/workspace/work", "/workspace/artifacts"}, targets...) {
 		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: target, SubPath: strconv.Itoa(i)})

@@ -178,7 +178,8 @@ func judge(pod *corev1.Pod, note func(string)) (started bool, err error) {
 	}
 	switch pod.Status.Phase {
 	case corev1.PodFailed, corev1.PodSucceeded:
-		return false, fault.New(fault.Internal, "the pod ended before it had started: %s %s", pod.Status.Reason, bounded(pod.Status.Message))
+		return false, fault.New(fault.Internal, "the pod ended before it had started: %s %s", pod.Status.Reason,
+			bounded(pod.Status.Message))
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

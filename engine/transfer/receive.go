@@ -19,8 +19,8 @@ type Owner struct{ UID, GID int }
 func (o Owner) gives() bool { return o.UID >= 0 && os.Geteuid() == 0 }
 
 // Receive applies a stream of Unpacked.Changes to directories. Other programs may change them
-// meanwhile. After an error, what came before it is in place. Errors are ErrFormat, ErrTooLarge, or
-// those of the reader and of the file system.
+// meanwhile. After an error, what came before it is in place. Errors are ErrFormat, ErrTooLarge,
+// and errors of the reader and of the file system.
 func Receive(r io.Reader, dirs []Dir, b Bounds, o Owner) (Report, error) {
 	return newReceiver(newReader(r), dirs, b, o).receive()
 }

@@ -31,7 +31,7 @@ func (r *Report) leaveOut(path string) {
 }
 
 // Send writes directories to w. It may be called while jobs change them; a file that changes is
-// sent as it was read. Errors are those of w and of the file system, or ErrTooLarge.
+// sent as it was read. Errors are of w, of the file system, or ErrTooLarge.
 func Send(w io.Writer, dirs []Dir, b Bounds) (Report, error) {
 	s := sender{out: newWriter(w), dirs: dirs, bounds: b}
 	targets := make([]target, len(dirs))

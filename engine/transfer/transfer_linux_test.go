@@ -350,7 +350,8 @@ func TestBackThroughALinkThatIsHere(t *testing.T) {
 	}
 }
 
-// TestReplacedWork: a job that replaces work/ neither removes the project's files nor brings others.
+// TestReplacedWork: a job that replaces work/ does not remove the project's files, and brings no
+// others.
 func TestReplacedWork(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(work string) error{
