@@ -105,7 +105,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	t.Cleanup(func() { db.Close() })
 	f := &fixture{
 		t: t, client: contracttest.New(t), db: db, dbFile: file, tokens: tokens.NewService(db.Tokens(), time.Now),
-		health: &fakeHealth{}, log: &syncBuffer{},
+		health: &fakeHealth{report: wire.HealthReport{Engine: wire.Docker}}, log: &syncBuffer{},
 	}
 	f.runner = &fakeRunner{store: db.Audit()}
 	f.runner.run = f.runner.succeed

@@ -277,6 +277,11 @@ func (s Sandbox) checkEngine(p *problems) {
 				whole.Shorten(name.value))
 		}
 	}
+	for i, label := range k.NodeSelector {
+		if name, value, ok := strings.Cut(label, "="); !ok || name == "" || len(value) > 63 {
+			p.addf(fmt.Sprintf("sandbox.kubernetes.node_selector[%d]", i), "%q is no label; write name=value", whole.Shorten(label))
+		}
+	}
 	const noSockets = "pods have no sockets but Unix ones; leave it out, or use sandbox.engine docker"
 	if len(s.Policy.NetAllow) > 0 {
 		p.addf("sandbox.policy.net.allow", noSockets)

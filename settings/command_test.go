@@ -92,12 +92,9 @@ func TestEnviron(t *testing.T) {
 				field.Set(reflect.ValueOf([]string{"one", "two"}))
 			}
 		case reflect.Map:
-			switch field.Type() {
-			case reflect.TypeFor[JobSecrets]():
+			if field.Type() == reflect.TypeFor[JobSecrets]() {
 				field.Set(reflect.ValueOf(JobSecrets{"key": {File: "/key", Hosts: []string{"a.example.org"}}}))
-			case reflect.TypeFor[map[string]string]():
-				field.Set(reflect.ValueOf(map[string]string{"pool": "a b"}))
-			default:
+			} else {
 				field.Set(reflect.ValueOf(MCPServers{"*": {"files": {Command: "serve", Args: []string{"a b"}}}}))
 			}
 		case reflect.Bool:

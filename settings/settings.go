@@ -104,14 +104,14 @@ const (
 
 // Kubernetes is about the cluster that runs jobs, if Sandbox.Engine says so.
 type Kubernetes struct {
-	Kubeconfig      string            `yaml:"kubeconfig" default:"the pod's service account" doc:"File with the cluster's address and credentials."`
-	Context         string            `yaml:"context" default:"the current one" doc:"The context of the kubeconfig."`
-	Namespace       string            `yaml:"namespace" doc:"Namespace of the pods that run jobs. Nothing else should be in it."`
-	VolumeClaim     string            `yaml:"volume_claim" default:"none" doc:"Claim, there, of the ReadWriteMany volume that is mounted here at workspace_root. Without one, the files of an exec are copied to its pod and back, and there are no sessions."`
-	RuntimeClass    string            `yaml:"runtime_class" default:"the cluster's default" doc:"RuntimeClass of the pods."`
-	NodeSelector    map[string]string `yaml:"node_selector" default:"none" doc:"Labels of the nodes that may run jobs. As a variable, the same as JSON."`
-	ImagePullSecret string            `yaml:"image_pull_secret" default:"none" doc:"Secret, in that namespace, for the registry of the images."`
-	ImagePullPolicy string            `yaml:"image_pull_policy" doc:"Always, IfNotPresent or Never."`
+	Kubeconfig      string   `yaml:"kubeconfig" default:"the pod's service account" doc:"File with the cluster's address and credentials."`
+	Context         string   `yaml:"context" default:"the current one" doc:"The context of the kubeconfig."`
+	Namespace       string   `yaml:"namespace" doc:"Namespace of the pods that run jobs. Nothing else should be in it."`
+	VolumeClaim     string   `yaml:"volume_claim" default:"none" doc:"Claim, there, of the ReadWriteMany volume that is mounted here at workspace_root. Without one, the files of an exec are copied to its pod and back, and there are no sessions."`
+	RuntimeClass    string   `yaml:"runtime_class" default:"the cluster's default" doc:"RuntimeClass of the pods."`
+	NodeSelector    []string `yaml:"node_selector" default:"none" doc:"Labels that a node must have to run jobs: name=value."`
+	ImagePullSecret string   `yaml:"image_pull_secret" default:"none" doc:"Secret, in that namespace, for the registry of the images."`
+	ImagePullPolicy string   `yaml:"image_pull_policy" doc:"Always, IfNotPresent or Never."`
 }
 
 // Sessions is about containers that stay for several execs.

@@ -32,9 +32,9 @@ func startInPod(stdin io.Reader) error {
 	return err
 }
 
-// refuseSockets makes the kernel refuse all sockets but Unix ones to this process and to all that it
-// starts, with the error of a kernel without a network. io_uring, which makes sockets without the
-// call, and the calls of other architectures, whose numbers mean others, are refused, too.
+// refuseSockets makes the kernel refuse all sockets but Unix ones to this process and to all that
+// it starts, with the error of a kernel without a network. io_uring, which makes sockets without
+// the call, and the calls of other architectures, whose numbers mean others, are refused, too.
 func refuseSockets() error {
 	// offsets in struct seccomp_data
 	const number, arch, family = 0, 4, 16
