@@ -29,7 +29,7 @@ type Copying struct {
 // copies are the directories of an exec in a container that mounts none of them, as mountPoints are
 // in a container that can. They are sent when the exec's inputs are in place, just before the job.
 // What the job has changed is received between the death of its last process and its exit. A nil
-// copies is the one of a container with mounts.
+// copies belongs to a container with mounts.
 type copies struct {
 	bounds transfer.Bounds
 	owner  transfer.Owner

@@ -41,7 +41,7 @@ func (d copying) Start(c engine.Container) (engine.Process, error) {
 	return p, nil
 }
 
-// withCopies changes a configuration to one that copies.
+// withCopies lets the engine of a configuration copy.
 func withCopies(t *testing.T, cfg engine.Config) engine.Config {
 	t.Helper()
 	cfg.Driver = copying{cfg.Driver.(*engine.Docker), enginetest.CLI(t)}
@@ -249,6 +249,56 @@ func TestOlderInitTakesNoFiles(t *testing.T) {
 		t.Error(err)
 	}
 	must(t, cold.Close())
+}
+
+// TestHostileChanges: an init that does not keep to the protocol loses its container, or what it
+// sends; Run returns.
+func TestHostileChanges(t *testing.T) {
+	t.Parallel()
+	const hello, begin, exit = `h\0\0\0\023secbox-init/2+files`, `f\0\0\0\0`, `x\0\0\0\012{"code":0}`
+	for name, c := range map[string]struct {
+		frames string
+		lost   fault.Code
+		broken bool // Run has an error
+	}{
+		"whole":         {begin + `f\0\0\0\007E\0\0\0\002{}` + exit, "", false},
+		"none":          {exit, fault.Internal, false},
+		"empty":         {begin + exit, fault.Internal, false},
+		"garbage":       {begin + `f\0\0\0\004haha` + exit, fault.Internal, false},
+		"more":          {begin + `f\0\0\0\007E\0\0\0\002{}` + `f\0\0\0\004more` + exit, "", false},
+		"no beginning":  {`f\0\0\0\004haha` + exit, "", true},
+		"two":           {begin + begin + exit, "", true},
+		"no exit":       {begin + `f\0\0\0\007E\0\0\0\002{}`, "", true},
+		"before hello":  {"", "", true},
+		"too long":      {begin + `f\0\1\0\1`, "", true},
+		"other output":  {begin + `o\0\0\0\001x` + `f\0\0\0\007E\0\0\0\002{}` + exit, "", false},
+		"start refused": {`x\0\0\0\045{"code":126,"start_error":"no files"}`, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			frames := hello + c.frames
+			if c.frames == "" {
+				frames = begin + hello
+			}
+			script := "[ \"$1\" = run ] || exit 0\nprintf '" + frames + "'\n"
+			if !c.broken {
+				script += "exec cat >/dev/null"
+			}
+			cold := engine.NewCold(engine.Config{
+				Driver: engine.NewDocker(dockerclitest.Script(t, script), engine.Options{}), NewID: uuid.NewString,
+				Log: slog.New(slog.DiscardHandler), Copy: &engine.Copying{MaxBytes: 1 << 20, MaxEntries: 10},
+			})
+			slot, err := cold.Acquire(t.Context(), engine.Spec{Prepare: func(context.Context, string) (engine.MountSet, error) {
+				return engine.MountSet{}, nil
+			}})
+			must(t, err)
+			exit, err := slot.Run(t.Context(), enginetest.Shell("true"), io.Discard, io.Discard)
+			if (err != nil) != c.broken || fault.CodeOf(exit.Lost) != c.lost {
+				t.Errorf("%+v %v", exit, err)
+			}
+			must(t, cold.Close())
+		})
+	}
 }
 
 // TestNoCopiesForContainersThatStay: they are refused with the remedy.
