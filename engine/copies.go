@@ -34,6 +34,7 @@ type copies struct {
 	bounds transfer.Bounds
 	owner  transfer.Owner
 
+	ctx     context.Context // of the exec
 	dirs    []transfer.Dir
 	staging *os.Root
 	sent    transfer.Report
@@ -43,6 +44,7 @@ type copies struct {
 	taken    int64          // bytes of chunks
 	late     *patience
 	stop     func() (removing bool) // ends the guard of the transfer
+	ignore   func() bool            // ends the wait for the end of ctx; false: it had ended
 	received sync.WaitGroup
 	report   transfer.Report
 	err      error // of receiving
@@ -107,6 +109,7 @@ func (c *copies) close() {
 	if c.back != nil {
 		c.back.CloseWithError(io.ErrUnexpectedEOF)
 		c.received.Wait()
+		c.ignore()
 		c.stop()
 	}
 	for _, d := range c.dirs {
@@ -126,6 +129,7 @@ func (s *session) sendFiles(ctx context.Context, set MountSet) error {
 	if c == nil {
 		return nil
 	}
+	c.ctx = ctx
 	var gone error // the container is
 	err := c.open(set)
 	if err == nil {
@@ -169,7 +173,8 @@ func (c *copies) wire() *initproto.Files {
 }
 
 // begin receives what the job has changed. Its processes are dead: from here on the transfer has a
-// guard of its own, and the end of the exec's context does not end it.
+// guard of its own. What a killed job has changed comes back, too. But when the exec is killed in
+// the middle of the transfer, because it fills the disk for instance, the rest is dropped.
 func (c *copies) begin(s *session, endJob func() (removing bool)) error {
 	if endJob() {
 		return errors.New("the container is being removed")
@@ -177,7 +182,10 @@ func (c *copies) begin(s *session, endJob func() (removing bool)) error {
 	c.late = newPatience()
 	c.stop = s.guardUntil(context.Background(), c.late.timer)
 	r, w := io.Pipe()
-	c.back = w
+	c.back, c.ignore = w, func() bool { return true }
+	if c.ctx.Err() == nil {
+		c.ignore = context.AfterFunc(c.ctx, func() { w.CloseWithError(context.Cause(c.ctx)) })
+	}
 	c.received.Go(func() {
 		c.report, c.err = transfer.Receive(r, c.dirs, c.bounds, c.owner)
 		r.Close() // the rest is dropped
@@ -213,6 +221,9 @@ func (c *copies) finish(exit *Exit) {
 	}
 	c.back.Close()
 	c.received.Wait()
+	if killed := !c.ignore(); killed && c.err != nil {
+		c.err = context.Cause(c.ctx)
+	}
 	if c.err != nil {
 		exit.Lost = copyFault(c.err, "what the job changed cannot be copied back")
 	}

@@ -232,6 +232,66 @@ func TestProjectIsReplacedWhileCopied(t *testing.T) {
 	}
 }
 
+// TestKilledWhileFilesAreSent: an exec that is killed while its container does not take its files
+// has not started.
+func TestKilledWhileFilesAreSent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "big"), bytes.Repeat([]byte("x"), 10<<20), 0o600))
+	cli := dockerclitest.Script(t, "[ \"$1\" = run ] || exit 0\nprintf 'h\\0\\0\\0\\023secbox-init/2+files'\nexec sleep 1000")
+	cold := engine.NewCold(engine.Config{
+		Driver: engine.NewDocker(cli, engine.Options{}), NewID: uuid.NewString, Log: slog.New(slog.DiscardHandler),
+		Copy: &engine.Copying{MaxBytes: 1 << 30, MaxEntries: 10},
+	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	staging := func() (*os.Root, error) { // is opened after the files, and before they are sent
+		cancel(errors.New("canceled by a test"))
+		return os.OpenRoot(t.TempDir())
+	}
+	slot, err := cold.Acquire(t.Context(), engine.Spec{Prepare: func(context.Context, string) (engine.MountSet, error) {
+		set := enginetest.MountSet(engine.Mount{Source: dir, Target: "/workspace/work"})
+		set.Staging = staging
+		return set, nil
+	}})
+	must(t, err)
+	_, err = slot.Run(ctx, enginetest.Shell("true"), io.Discard, io.Discard)
+	var not *engine.RunError
+	if !errors.As(err, &not) || not.Started || !not.Dead || !strings.Contains(err.Error(), "killed before it started") {
+		t.Error(err)
+	}
+	must(t, cold.Close())
+}
+
+// TestKilledWhileChangesCome: when an exec is killed in the middle of the transfer, its exit is
+// known, and the reason why something is missing.
+func TestKilledWhileChangesCome(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const frames = `f\0\0\0\0` + `f\0\0\0\006E\0\0\0\002{` + `o\0\0\0\001x`
+	script := "[ \"$1\" = run ] || exit 0\nprintf 'h\\0\\0\\0\\023secbox-init/2+files" + frames + "'\n" +
+		"until [ -e " + dir + "/canceled ]; do :; done\nprintf 'x\\0\\0\\0\\012{\"code\":0}'\nexec cat >/dev/null"
+	cold := engine.NewCold(engine.Config{
+		Driver: engine.NewDocker(dockerclitest.Script(t, script), engine.Options{}), NewID: uuid.NewString,
+		Log: slog.New(slog.DiscardHandler), Copy: &engine.Copying{MaxBytes: 1 << 30, MaxEntries: 10},
+	})
+	slot, err := cold.Acquire(t.Context(), engine.Spec{Prepare: func(context.Context, string) (engine.MountSet, error) {
+		return engine.MountSet{}, nil
+	}})
+	must(t, err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	job, seen := enginetest.Shell("true"), enginetest.NewSignal("x") // comes after the first chunks
+	go func() {
+		<-seen.Seen
+		cancel(errors.New("it filled the disk"))
+		must(t, os.WriteFile(filepath.Join(dir, "canceled"), nil, 0o600))
+	}()
+	exit, err := slot.Run(ctx, job, seen, io.Discard)
+	if err != nil || exit.Lost == nil || !strings.Contains(exit.Lost.Error(), "filled the disk") {
+		t.Errorf("%+v %v", exit, err)
+	}
+	must(t, cold.Close())
+}
+
 // TestOlderInitTakesNoFiles: the error of an image whose init is too old says so.
 func TestOlderInitTakesNoFiles(t *testing.T) {
 	t.Parallel()

@@ -58,7 +58,7 @@
 // an exec are copied over its container's stream (package transfer) when the inputs are in place,
 // just before the job. What the job has changed comes back after its last process is dead and
 // before its exit. That is not the job's time: it may take two minutes, and a second for each MiB,
-// also after the exec was canceled. If it fails, Exit.Lost says why; the files that came until then
+// also for a job that was killed. If it fails, Exit.Lost says why; the files that came until then
 // are in place. Files have one inode for each name then, a job can undo that a directory is
 // read-only in its container, and writes of another exec are seen by the next exec only.
 //
