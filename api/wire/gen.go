@@ -1286,7 +1286,7 @@ type ExecRecord struct {
 	// Example: false
 	Async bool `json:"async"`
 
-	// Attached That container waited for any project, and got the project's directories with the exec.
+	// Attached That container was started without the project, and got the project's directories with the exec.
 	//
 	// Example: false
 	Attached bool `json:"attached"`
@@ -1723,7 +1723,7 @@ type ExecResult struct {
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ArtifactsDir string `json:"artifacts_dir"`
 
-	// Attached That container waited for any project, and got the project's directories with the exec.
+	// Attached That container was started without the project, and got the project's directories with the exec.
 	//
 	// Example: false
 	Attached bool `json:"attached"`

@@ -3569,7 +3569,7 @@ export interface components {
              */
             warm: boolean;
             /**
-             * @description That container waited for any project, and got the project's directories with the exec.
+             * @description That container was started without the project, and got the project's directories with the exec.
              * @example false
              */
             attached: boolean;
@@ -4094,7 +4094,7 @@ export interface components {
              */
             warm: boolean;
             /**
-             * @description That container waited for any project, and got the project's directories with the exec.
+             * @description That container was started without the project, and got the project's directories with the exec.
              * @example false
              */
             attached: boolean;
