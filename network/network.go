@@ -78,9 +78,10 @@ func (n *Network) enter(token string) (limit string) {
 	defer n.mu.Unlock()
 	switch {
 	case n.open >= n.cfg.Connections:
-		return "this node carries as many connections as it may (the setting sandbox.net.max_connections raises it)"
+		return "this node carries as many connections as it may (the setting sandbox.net.max_concurrent_connections raises it)"
 	case n.tokens[token] >= n.cfg.PerToken:
-		return "the execs of this token have as many connections as they may (the setting sandbox.net.max_connections_per_token raises it)"
+		return "the execs of this token have as many connections as they may (the setting sandbox.net.max_concurrent_connections_per_token " +
+			"raises it)"
 	}
 	n.open++
 	n.tokens[token]++

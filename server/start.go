@@ -259,7 +259,7 @@ func (s *Server) makeRunner(context.Context) (err error) {
 	}
 	s.network = network.New(network.Config{
 		Store: s.db.Connections(), Private: cfg.Net.Networks(),
-		Connections: cfg.Net.MaxConnections, PerToken: cfg.Net.MaxConnectionsPerToken, Now: time.Now, Logger: s.log,
+		Connections: cfg.Net.MaxConcurrentConnections, PerToken: cfg.Net.MaxConcurrentConnectionsPerToken, Now: time.Now, Logger: s.log,
 		Secrets: s.secrets,
 	})
 	gauge(s.registry, "secbox_job_connections_open", "Connections that jobs have to hosts of net.allow now.", s.network.Count)

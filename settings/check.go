@@ -309,8 +309,12 @@ func (s Sandbox) check(p *problems) {
 		"0 is the default: half of sandbox.max_queued_async")
 	between(p, "sandbox.reserved_execs", int64(s.ReservedExecs), -1, max(0, int64(s.MaxConcurrentExecs)-1),
 		"at least one of sandbox.max_concurrent_execs is for asynchronous execs; -1 is a quarter of them")
-	between(p, "sandbox.net.max_connections", int64(s.Net.MaxConnections), 1, 100_000, "each may take 256 KiB of memory")
-	between(p, "sandbox.net.max_connections_per_token", int64(s.Net.MaxConnectionsPerToken), 1, 100_000, "each may take 256 KiB of memory")
+	for name, n := range map[string]int{
+		"sandbox.net.max_concurrent_connections":           s.Net.MaxConcurrentConnections,
+		"sandbox.net.max_concurrent_connections_per_token": s.Net.MaxConcurrentConnectionsPerToken,
+	} {
+		between(p, name, int64(n), 1, 100_000, "each may take 256 KiB of memory")
+	}
 	for i, network := range s.Net.Private {
 		if _, err := parseNetwork(network); err != nil {
 			p.addf(fmt.Sprintf("sandbox.net.private[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24", whole.Shorten(network))

@@ -125,9 +125,9 @@ type Sessions struct {
 
 // Net is about the connections of jobs whose policy allows hosts (sandbox.policy.net.allow).
 type Net struct {
-	Private                []string `yaml:"private" default:"none" doc:"Networks such as 10.1.2.0/24 whose addresses jobs may reach if net.allow allows the host. Others that are private, of this machine or reserved are always refused."`
-	MaxConnections         int      `yaml:"max_connections" doc:"Connections of all jobs of this node at once; further ones are refused. Each may take 256 KiB."`
-	MaxConnectionsPerToken int      `yaml:"max_connections_per_token" doc:"Connections of the jobs of one token at once."`
+	Private                          []string `yaml:"private" default:"none" doc:"Networks such as 10.1.2.0/24 whose addresses jobs may reach if net.allow allows the host. Others that are private, of this machine or reserved are always refused."`
+	MaxConcurrentConnections         int      `yaml:"max_concurrent_connections" doc:"Connections of all jobs of this node, and to ports of its sessions, at once; further ones are refused. Each may take 256 KiB."`
+	MaxConcurrentConnectionsPerToken int      `yaml:"max_concurrent_connections_per_token" doc:"Such connections of one token at once."`
 }
 
 // SeccompOfEngine is the value of Sandbox.Seccomp for the engine's own profile.
@@ -265,7 +265,7 @@ func Default() Settings {
 			MaxQueuedAsyncMB:   1024,
 			ReservedExecs:      -1,
 			Sessions:           Sessions{Max: 100, MaxExecs: 8, MaxTTLSeconds: 24 * 3600},
-			Net:                Net{MaxConnections: 1024, MaxConnectionsPerToken: 256},
+			Net:                Net{MaxConcurrentConnections: 1024, MaxConcurrentConnectionsPerToken: 256},
 			Seccomp:            "secbox",
 			ReadOnlyRootfs:     true,
 			InitVolume:         "secbox-sandbox-init",
