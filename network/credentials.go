@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -109,19 +110,25 @@ func (w *Way) dialTLS(ctx context.Context, network, authority string) (net.Conn,
 	return secured, nil
 }
 
-// withCredentials returns a request to which the host's credentials are to be added, and how. The
+// addition is what is added to a request. The zero addition is nothing.
+type addition struct {
+	entries []policy.Credential
+	values  []string // of the entries
+}
+
+// withCredentials returns a request to which the host's credentials are to be added, and them. The
 // connection that carries the request is put on record with the names before it is sent.
-func (w *Way) withCredentials(r *http.Request, t target) (_ *http.Request, add func(out *http.Request), _ *refusal) {
-	entries := w.credentials(t)
-	if len(entries) == 0 {
-		return r, func(*http.Request) {}, nil
+func (w *Way) withCredentials(r *http.Request, t target) (*http.Request, addition, *refusal) {
+	a := addition{entries: w.credentials(t)}
+	if len(a.entries) == 0 {
+		return r, a, nil
 	}
-	values, refused := w.values(r.Context(), t, entries)
-	if refused != nil {
-		return r, nil, refused
+	var refused *refusal
+	if a.values, refused = w.values(r.Context(), t, a.entries); refused != nil {
+		return r, a, refused
 	}
 	var names []string
-	for _, c := range entries {
+	for _, c := range a.entries {
 		names = append(names, c.Secret)
 	}
 	slices.Sort(names)
@@ -133,11 +140,37 @@ func (w *Way) withCredentials(r *http.Request, t target) (_ *http.Request, add f
 			}
 		}
 	}})
-	return r.WithContext(traced), func(out *http.Request) {
-		for i, c := range entries {
-			c.Add(out, values[i])
+	return r.WithContext(traced), a, nil
+}
+
+// to adds the credentials to a request.
+func (a addition) to(out *http.Request) {
+	for i, c := range a.entries {
+		c.Add(out, a.values[i])
+	}
+}
+
+// hide takes the credentials out of the header of an answer, and removes the body of a redirect: a
+// job can have most servers redirect a request, by a path such as //, to the URL with its
+// parameters.
+func (a addition) hide(answer *http.Response) {
+	if len(a.entries) == 0 {
+		return
+	}
+	for _, values := range answer.Header {
+		for i, text := range values {
+			for n, c := range a.entries {
+				text = c.Hide(text, a.values[n])
+			}
+			values[i] = text
 		}
-	}, nil
+	}
+	if answer.StatusCode/100 == 3 && answer.StatusCode != http.StatusNotModified {
+		_ = answer.Body.Close()
+		answer.Body = http.NoBody
+		answer.Header.Set("Content-Length", "0")
+		answer.Header.Del("Content-Encoding")
+	}
 }
 
 // use puts on record that secrets are sent. If that cannot be stored, it ends the connection.
@@ -167,8 +200,8 @@ func (w *Way) objection(r *http.Request, t target, secure bool) string {
 		return ""
 	case !secure:
 		return fmt.Sprintf("%s is a host of net.credentials, which are only sent over TLS; use https://", t)
-	case r.Method == http.MethodTrace:
-		return "TRACE would send the secret back"
+	case strings.EqualFold(r.Method, http.MethodTrace), strings.EqualFold(r.Method, "TRACK"):
+		return r.Method + " would send the secret back"
 	}
 	return ""
 }

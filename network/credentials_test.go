@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -160,6 +161,7 @@ func TestCredentialsWithheld(t *testing.T) {
 		want        string
 		end         audit.ConnEnd
 	}{
+		"TRACK":               {"track", "https://good.example.org/", nil, false, "send the secret back", audit.ConnProtocol},
 		"over http":           {"GET", "http://good.example.org/", nil, false, "use https://", audit.ConnProtocol},
 		"TRACE":               {"TRACE", "https://good.example.org/", nil, false, "send the secret back", audit.ConnProtocol},
 		"another certificate": {"GET", "https://good.example.org/", wrong, false, "the request was not sent", audit.ConnFailed},
@@ -198,6 +200,41 @@ func TestCredentialsWithheld(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestSecretsInAnswers: no header of an answer has the secret in a form in which it was sent, and a
+// redirect has no body; a host whose body has the secret shows it.
+func TestSecretsInAnswers(t *testing.T) {
+	t.Parallel()
+	const value = "canary+1 /&"
+	f, values := withSecrets(t, []policy.Credential{
+		{Secret: "key", Host: "good.example.org", Query: "key"},
+		{Secret: "key", Host: "good.example.org", Header: "X-Key"},
+		{Secret: "git", Host: "good.example.org", Basic: "me"},
+	})
+	values.set("key", value)
+	for code, body := range map[int]bool{301: false, 302: false, 303: false, 307: false, 308: false, 300: false, 304: false, 200: true, 404: true} {
+		r := request(t, http.MethodGet, "https://good.example.org/echo?code="+strconv.Itoa(code))
+		resp, err := f.client("http").Transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != code || (len(got) > 0) != body {
+			t.Errorf("%d: %d %q %v", code, resp.StatusCode, got, err)
+		}
+		if to := "/to?code=" + strconv.Itoa(code) + "&key=secret-key"; resp.Header.Get("Location") != to || resp.Header.Get("Refresh") != to {
+			t.Errorf("%d: %v", code, resp.Header)
+		}
+		if echo := resp.Header.Get("X-Echo"); echo != "Basic secret-git secret-key" {
+			t.Errorf("%d: %q", code, echo)
+		}
+	}
+	resp, err := f.client("http").Transport.RoundTrip(request(t, http.MethodHead, "https://good.example.org/echo?code=302"))
+	if err != nil || resp.StatusCode != 302 || strings.Contains(resp.Header.Get("Location"), "canary") {
+		t.Errorf("%+v %v", resp, err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -126,6 +127,16 @@ func startExec(t *testing.T, exec network.Exec, change ...func(*network.Config, 
 			http.Redirect(rw, r, "http://169.254.169.254/latest/meta-data/", http.StatusFound)
 		case "/elsewhere":
 			http.Redirect(rw, r, "https://evil.example.net/", http.StatusFound)
+		case "/echo": // what a redirect and other headers may send back
+			for _, name := range []string{"Location", "Refresh", "Link"} {
+				rw.Header().Set(name, "/to?"+r.URL.RawQuery)
+			}
+			rw.Header().Set("X-Echo", r.Header.Get("Authorization")+" "+r.Header.Get("X-Key"))
+			code, _ := strconv.Atoi(r.URL.Query().Get("code"))
+			rw.WriteHeader(code)
+			if code != http.StatusNotModified {
+				_, _ = io.WriteString(rw, "body of "+r.URL.RawQuery)
+			}
 		case "/upgrade":
 			conn, _, _ := http.NewResponseController(rw).Hijack()
 			defer conn.Close()

@@ -214,7 +214,7 @@ func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
 		w.deny(rw, t.String(), audit.ConnProtocol, why)
 		return
 	}
-	r, addCredentials, refused := w.withCredentials(r, t)
+	r, added, refused := w.withCredentials(r, t)
 	if refused != nil {
 		w.recordRefusal(audit.ProtocolHTTP, host, port, refused)
 		http.Error(rw, "secbox: "+refused.sentence, status(refused))
@@ -232,7 +232,11 @@ func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
 			if _, ok := p.Out.Header["User-Agent"]; !ok {
 				p.Out.Header["User-Agent"] = nil // or net/http would add its own
 			}
-			addCredentials(p.Out)
+			added.to(p.Out)
+		},
+		ModifyResponse: func(answer *http.Response) error {
+			added.hide(answer)
+			return nil
 		},
 		Transport: w.requests, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) {

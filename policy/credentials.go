@@ -137,6 +137,23 @@ func (c Credential) Add(r *http.Request, value string) {
 	}
 }
 
+// minHidden is the length in bytes from which a value, and not a word, is hidden.
+const minHidden = 8
+
+// Hide returns a text in which the secret's name stands for its value, as Add writes it or as the
+// value is.
+func (c Credential) Hide(text, value string) string {
+	if len(value) < minHidden {
+		return text
+	}
+	for _, form := range []string{
+		value, url.QueryEscape(value), url.PathEscape(value), base64.StdEncoding.EncodeToString([]byte(c.Basic + ":" + value)),
+	} {
+		text = strings.ReplaceAll(text, form, "secret-"+c.Secret)
+	}
+	return text
+}
+
 // within reports whether an entry adds no more than another one.
 func (c Credential) within(other Credential) bool {
 	host, err := ParseHostRule(c.Host)
