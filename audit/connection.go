@@ -65,7 +65,7 @@ const (
 	ConnUnresolved ConnEnd = "unresolved"  // the name has no address
 	ConnName       ConnEnd = "name"        // the host is neither a name nor an address
 	ConnProtocol   ConnEnd = "protocol"    // the request is malformed or not supported; it may have been dialed
-	ConnMismatch   ConnEnd = "mismatch"    // the connection's content names another host; dialed, and nothing was sent
+	ConnMismatch   ConnEnd = "mismatch"    // the connection's content names another host; dialed, and that was not sent
 	ConnLimit      ConnEnd = "limit"       // a limit of connections, of the exec, the token or the node
 )
 

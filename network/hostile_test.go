@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -97,6 +98,135 @@ func TestNotations(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// withEarlyData adds the extension early_data to a ClientHello in one record.
+func withEarlyData(hello string) string {
+	b := []byte(hello + "\x00\x2a\x00\x00")
+	at := 5 + 4 + 2 + 32
+	at += 1 + int(b[at])                                          // session
+	at += 2 + int(binary.BigEndian.Uint16(b[at:]))                // cipher suites
+	at += 1 + int(b[at])                                          // compression
+	for _, size := range [][]byte{b[3:5], b[7:9], b[at : at+2]} { // of the record, the message, the extensions
+		binary.BigEndian.PutUint16(size, binary.BigEndian.Uint16(size)+4)
+	}
+	return string(b)
+}
+
+// withVersion replaces the version of a ClientHello, which hosts ignore.
+func withVersion(hello string) string { return hello[:9] + "\x7f\x7f" + hello[11:] }
+
+// TestSecondHello: a further ClientHello, for which a host may ask, must name the tunnel's host,
+// too.
+func TestSecondHello(t *testing.T) {
+	t.Parallel()
+	const (
+		tunnel = "CONNECT good.example.org:25 HTTP/1.1\r\n\r\n"
+		change = "\x14\x03\x03\x00\x01\x01"
+		data   = "\x17\x03\x03\x00\x03abc"
+	)
+	good, evil := helloOf("good.example.org"), helloOf("evil.example.net")
+	sized := func(s string) string { return string(binary.BigEndian.AppendUint16(nil, uint16(len(s)))) + s }
+	for name, parts := range map[string][]string{
+		"at once":          {tunnel, good + evil},
+		"later":            {tunnel, good, evil},
+		"after a change":   {tunnel, good, change + evil},
+		"in small records": {tunnel, records(good, 7), change, records(evil, 5)},
+		"the third":        {tunnel, good, good, evil},
+		"after early data": {tunnel, withEarlyData(good), change + data, data + evil},
+		"half of it":       {tunnel, good, evil[:len(evil)/2]},
+		"interleaved":      {tunnel, good, evil[:3] + sized(evil[5:15]) + change + evil[:3] + sized(evil[15:])},
+		"in one record":    {tunnel, good[:3] + sized(good[5:]+evil[5:])},
+		"of no version":    {tunnel, withVersion(good), change + withVersion(evil)},
+		"a large one": {tunnel, good, "\x16\x03\x03\x40\x00\x01\x01\x80\x00" + strings.Repeat("e", 16380) +
+			strings.Repeat("\x16\x03\x03\x40\x00"+strings.Repeat("e", 16384), 5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := start(t, []string{"good.example.org:25"})
+			f.say(parts...)
+			f.close()
+			last := parts[len(parts)-1]
+			if raw := strings.Join(f.reached(), ""); strings.Contains(raw, last[len(last)-16:]) {
+				t.Errorf("the host got the second ClientHello: %q", raw)
+			}
+			want := audit.ConnMismatch
+			if name == "a large one" || name == "interleaved" || name == "in one record" {
+				want = audit.ConnProtocol
+			}
+			if row := f.store.all()[0]; row.End != want && name != "half of it" {
+				t.Errorf("%+v", row)
+			}
+		})
+	}
+	const ancient = "\x16\x03\x00\x00\x2d\x01\x00\x00\x29\x00\x00" + "0123456789abcdef0123456789abcdef" + "\x00\x00\x02\x00\x2f\x01\x00"
+	for name, parts := range map[string][]string{
+		"no version":       {"CONNECT 93.184.215.14:25 HTTP/1.1\r\n\r\n", ancient, "rest"},
+		"TLS 1.2":          {tunnel, good, "\x16\x03\x03\x00\x06\x10\x00\x00\x02\x03\x03", evil},
+		"TLS 1.2, resumed": {tunnel, good, change + "\x16\x03\x03\x00\x0a\x01\x07\x00\x01\x00\x00\x00\x00\x00\x00", "rest"},
+		"data":             {tunnel, good, change + data, "rest"},
+	} {
+		f := start(t, []string{"good.example.org:25", "93.184.215.14:25"})
+		f.say(parts...)
+		if raw := strings.Join(f.reached(), ""); !strings.HasSuffix(raw, strings.Join(parts[2:], "")) {
+			t.Errorf("%s: the host got %q", name, raw)
+		}
+	}
+}
+
+// FuzzSecondHello: what is passed on is the beginning of what came, and no whole ClientHello in it
+// names another host.
+func FuzzSecondHello(f *testing.F) {
+	good, evil := helloOf("good.example.org"), helloOf("evil.example.net")
+	f.Add([]byte(good + evil))
+	f.Add([]byte(records(good, 100) + "\x14\x03\x03\x00\x01\x01" + evil))
+	f.Add([]byte(withEarlyData(good) + "\x17\x03\x03\x00\x03abc" + evil))
+	f.Add([]byte(good + "\x16\x03\x03\x00\x06\x10\x00\x00\x02\x03\x03"))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		var passed bytes.Buffer
+		refused := network.PassHellos(&passed, bytes.NewReader(said), "good.example.org")
+		if !bytes.HasPrefix(said, passed.Bytes()) {
+			t.Errorf("%q is passed on of %q", passed.Bytes(), said)
+		}
+		if name := []byte("evil.example.net"); !refused && bytes.HasPrefix(said, []byte(good+evil)) && bytes.Contains(passed.Bytes(), name) {
+			t.Errorf("%q is passed on", passed.Bytes())
+		}
+	})
+}
+
+// TestHelloRetry: a host that asks for a second ClientHello gets it.
+func TestHelloRetry(t *testing.T) {
+	t.Parallel()
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+			Certificates: []tls.Certificate{certificate(t)}, CurvePreferences: []tls.CurveID{tls.CurveP521}, MaxVersion: version,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+				_, _ = io.WriteString(conn, "hello")
+				_ = conn.Close()
+			}
+		}()
+		f := start(t, []string{"good.example.org"}, func(c *network.Config, _ *policy.NetLimits) {
+			c.Dial = func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+			}
+		})
+		sessions := tls.NewLRUClientSessionCache(1)
+		for range 2 { // the second one is resumed
+			conn := tls.Client(f.tunnel("good.example.org:443"), &tls.Config{
+				ServerName: "good.example.org", RootCAs: f.roots, ClientSessionCache: sessions, CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP521},
+			})
+			if got, err := io.ReadAll(conn); err != nil || string(got) != "hello" {
+				t.Errorf("%x: %q %v", version, got, err)
+			}
+			_ = conn.Close()
+		}
 	}
 }
 

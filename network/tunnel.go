@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -45,6 +46,9 @@ func (w *Way) tunnel(c *clientConn, l *link) {
 	asked, _ = parseTarget(l.row.Host, asked.port)
 	l.mu.Unlock()
 	kind, refused := w.look(c, asked)
+	if kind == contentTLS && refused == nil && len(w.credentials(asked)) == 0 {
+		refused = passHellos(l, c, asked)
+	}
 	switch {
 	case refused != nil:
 		if kind == contentTLS {
@@ -219,23 +223,37 @@ func control(b byte) bool { return b < ' ' && strings.IndexByte(spaces, b) < 0 |
 const (
 	tlsFirst      = 20 // the types of records: some servers skip other types before a ClientHello
 	tlsLast       = 24
-	extensionECH  = 0xfe0d
+	tlsHandshake  = 22
+	tlsData       = 23
+	clientHello   = 1
+	maxRecord     = 16<<10 + 256
 	maxHelloBytes = 64 << 10
+
+	extensionEarlyData = 42
+	extensionECH       = 0xfe0d
 )
 
 // alertAccessDenied is a fatal alert, after which clients end the connection.
 var alertAccessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
-// checkHello compares the name in the ClientHello with the host that was asked for.
+// checkHello checks the ClientHello that c begins with, without taking bytes from c.
 func (w *Way) checkHello(c *clientConn, asked target) *refusal {
 	hello, raw, err := readHello(c.r)
 	c.r = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(raw), c.r), 4<<10)
-	switch {
-	case err != nil:
-		return refuse(audit.ConnProtocol, "the beginning of the TLS connection cannot be read")
-	case slices.Contains(hello.Extensions, extensionECH):
+	if err != nil {
+		return errUnreadable
+	}
+	return judge(hello, asked)
+}
+
+var errUnreadable = refuse(audit.ConnProtocol, "the beginning of the TLS connection cannot be read")
+
+// judge compares the name in a ClientHello with the host that was asked for.
+func judge(hello *tls.ClientHelloInfo, asked target) *refusal {
+	if slices.Contains(hello.Extensions, extensionECH) {
 		return refuse(audit.ConnMismatch, "the TLS connection hides its name (encrypted ClientHello); turn that off in the client")
-	case asked.name == "" && hello.ServerName == "":
+	}
+	if asked.name == "" && hello.ServerName == "" {
 		return nil
 	}
 	name, ok := parseTarget(hello.ServerName, asked.port)
@@ -243,6 +261,57 @@ func (w *Way) checkHello(c *clientConn, asked target) *refusal {
 		return refuse(audit.ConnMismatch, "the TLS connection names %q, and the job asked for %q", cut(hello.ServerName), asked.host())
 	}
 	return nil
+}
+
+// passHellos passes on the job's side of a TLS handshake as long as a ClientHello may come: the
+// host can ask for a second one (HelloRetryRequest), and may take its name. A job that sends early
+// data is watched to the end, since the host may skip all of it.
+func passHellos(to io.Writer, from io.Reader, asked target) *refusal {
+	early := false
+	var records, message []byte // of a handshake message that is not complete
+	for {
+		record := make([]byte, 5)
+		if _, err := io.ReadFull(from, record); err != nil {
+			return nil // the end
+		}
+		kind := record[0]
+		size := int(binary.BigEndian.Uint16(record[3:]))
+		interleaved := len(message) > 0 && kind != tlsHandshake
+		if kind < tlsFirst || kind > tlsLast || size > maxRecord || len(records) > maxHelloBytes || interleaved {
+			return errUnreadable
+		}
+		record = append(record, make([]byte, size)...)
+		if _, err := io.ReadFull(from, record[5:]); err != nil {
+			return nil
+		}
+		records = append(records, record...)
+		done := kind == tlsData && !early
+		if kind == tlsHandshake {
+			message = append(message, record[5:]...)
+			switch {
+			case len(message) < 4:
+				continue
+			case message[0] != clientHello || message[1] > 2: // another message, or an encrypted one: hosts take up to 128 KiB
+				done = true
+			case len(message) < 4+int(binary.BigEndian.Uint32(message)&0xffffff):
+				continue
+			default:
+				hello, _, err := readHello(bytes.NewReader(records))
+				if err != nil || len(message) > 4+int(binary.BigEndian.Uint32(message)&0xffffff) {
+					return errUnreadable
+				}
+				if refused := judge(hello, asked); refused != nil {
+					return refused
+				}
+				early = early || slices.Contains(hello.Extensions, extensionEarlyData)
+				done = !slices.ContainsFunc(hello.SupportedVersions, func(v uint16) bool { return v > tls.VersionTLS12 }) // no second one
+			}
+		}
+		if _, err := to.Write(records); err != nil || done {
+			return nil
+		}
+		records, message = nil, nil
+	}
 }
 
 var errHello = errors.New("read")
