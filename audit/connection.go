@@ -10,6 +10,7 @@ import (
 )
 
 // Connection is a connection that a job made or tried to make through the proxy in its container.
+// With ProtocolUnknown, the job has sent something else to the proxy, and there is no Host.
 // With ProtocolPort, it is a visit: what one caller did with one port of a session, until a minute
 // without a request. Host is the caller's token, Rule the link that the token has made, if the
 // visit is by one, and Address the client's. Times are UTC with microseconds.

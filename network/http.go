@@ -83,6 +83,9 @@ func (w *Way) serveHTTP(c *clientConn) {
 	select {
 	case w.conns.conns <- c:
 		<-c.done
+		if !c.asked.Load() && c.target == nil {
+			w.recordRefusal(audit.ProtocolUnknown, "", 0, refuse(audit.ConnProtocol, "no request of HTTP or SOCKS5 came, and the proxy takes nothing else"))
+		}
 	case <-w.ctx.Done():
 		_ = c.Close()
 	}
@@ -101,6 +104,7 @@ func (w *Way) handle(rw http.ResponseWriter, r *http.Request) {
 	}
 	defer w.handling.Done()
 	c, _ := r.Context().Value(clientKey).(*clientConn)
+	c.asked.Store(true)
 	switch {
 	case c.target != nil:
 		w.handleInTunnel(rw, r, c)
@@ -112,7 +116,9 @@ func (w *Way) handle(rw http.ResponseWriter, r *http.Request) {
 	case r.URL.Scheme != "" && r.URL.Host != "":
 		w.deny(rw, r.URL.Host, audit.ConnProtocol, "the proxy forwards http:// URLs; it carries others, such as https://, in a tunnel (CONNECT)")
 	default:
-		http.Error(rw, "secbox: this is the proxy of the sandbox; send it requests with a whole URL, or CONNECT", http.StatusBadRequest)
+		const sentence = "this is the proxy of the sandbox; send it requests with a whole URL, or CONNECT"
+		w.recordRefusal(audit.ProtocolHTTP, r.Host, 0, refuse(audit.ConnProtocol, sentence))
+		http.Error(rw, "secbox: "+sentence, http.StatusBadRequest)
 	}
 }
 

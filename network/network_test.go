@@ -210,6 +210,30 @@ func TestRequestInPieces(t *testing.T) {
 	}
 }
 
+// TestForeignProtocols: what is neither HTTP nor SOCKS5 is on record.
+func TestForeignProtocols(t *testing.T) {
+	t.Parallel()
+	f := start(t, []string{"good.example.org"})
+	for _, said := range []string{
+		"\x04\x01\x00\x50\x5d\xb8\xd7\x0e\x00", helloOf("good.example.org"), "SSH-2.0-x\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"\x05\x01\x02", "\x05\x01\x00\x05\x01\x00\x09", "",
+	} {
+		f.say(said)
+	}
+	f.close()
+	var got []string
+	for _, row := range f.store.all() {
+		got = append(got, string(row.Protocol)+" "+row.Host)
+		if row.Allowed || row.End != audit.ConnProtocol || row.Detail == "" || row.EndedAt.IsZero() {
+			t.Errorf("%+v", row)
+		}
+	}
+	slices.Sort(got) // a row may come after the end of its connection
+	if want := []string{"http x", "socks5 ", "socks5 ", "unknown ", "unknown ", "unknown "}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestRedirect: a redirect of an allowed host to a metadata address leads nowhere.
 func TestRedirect(t *testing.T) {
 	t.Parallel()

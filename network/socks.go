@@ -31,7 +31,14 @@ const (
 
 // serveSOCKS reads a request, and carries the connection.
 func (w *Way) serveSOCKS(ctx context.Context, c *clientConn) {
-	defer abort(c)
+	asked := false
+	defer func() {
+		defer abort(c)
+		if !asked {
+			w.recordRefusal(audit.ProtocolSOCKS5, "", 0, refuse(audit.ConnProtocol, "no whole request of SOCKS5 came; the proxy takes names, IPv4 and "+
+				"IPv6, and no sign-in"))
+		}
+	}()
 	_ = c.SetReadDeadline(time.Now().Add(headerTimeout))
 	var head [4]byte
 	if _, err := io.ReadFull(c, head[:2]); err != nil {
@@ -64,6 +71,7 @@ func (w *Way) serveSOCKS(ctx context.Context, c *clientConn) {
 		return
 	}
 	_ = c.SetReadDeadline(time.Time{})
+	asked = true
 	if head[1] != socksConnect {
 		w.recordRefusal(audit.ProtocolSOCKS5, host, binary.BigEndian.Uint16(port[:]),
 			refuse(audit.ConnProtocol, "SOCKS5 connects; it neither binds nor carries UDP"))

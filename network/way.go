@@ -149,6 +149,7 @@ type clientConn struct {
 	rest   io.Reader             // what follows the first bytes; nil: r
 	secure bool                  // the requests in it came over TLS, which core-api has ended
 	spare  *atomic.Pointer[link] // the connection of a tunnel, for its first request; may be nil
+	asked  atomic.Bool           // it had a request of HTTP
 	done   chan struct{}         // closed with the connection, if not nil
 	once   sync.Once
 }

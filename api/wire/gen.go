@@ -83,6 +83,7 @@ const (
 	HTTP    ConnectionProtocol = "http"
 	Port    ConnectionProtocol = "port"
 	Socks5  ConnectionProtocol = "socks5"
+	Unknown ConnectionProtocol = "unknown"
 )
 
 // Valid indicates whether the value is a known member of the ConnectionProtocol enum.
@@ -95,6 +96,8 @@ func (e ConnectionProtocol) Valid() bool {
 	case Port:
 		return true
 	case Socks5:
+		return true
+	case Unknown:
 		return true
 	default:
 		return false
@@ -868,7 +871,7 @@ type Connection struct {
 	// Example: 443
 	Port int64 `json:"port"`
 
-	// Protocol How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5. `port` is a visit from outside to a port of a session, until a minute without
+	// Protocol How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, by SOCKS5, or in an `unknown` way, without a host. `port` is a visit from outside to a port of a session, until a minute without
 	// a request: `host` is the id of the visitor's token, `rule` the id of the link, if the visitor came by one, and `address` the client's address.
 	//
 	//
@@ -894,7 +897,7 @@ type Connection struct {
 	StartedAt visible.Timestamp `json:"started_at"`
 }
 
-// ConnectionProtocol How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5. `port` is a visit from outside to a port of a session, until a minute without
+// ConnectionProtocol How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, by SOCKS5, or in an `unknown` way, without a host. `port` is a visit from outside to a port of a session, until a minute without
 // a request: `host` is the id of the visitor's token, `rule` the id of the link, if the visitor came by one, and `address` the client's address.
 //
 // Example: connect

@@ -38,7 +38,12 @@ func connEnd(c audit.Connection) string {
 }
 
 // connTarget is what a connection was asked for.
-func connTarget(c audit.Connection) string { return fmt.Sprintf("%s port %d", c.Host, c.Port) }
+func connTarget(c audit.Connection) string {
+	if c.Host == "" {
+		return "no host"
+	}
+	return fmt.Sprintf("%s port %d", c.Host, c.Port)
+}
 
 // traffic sums up the connections of an exec that has ended.
 func traffic(r audit.Record) string {

@@ -3794,12 +3794,12 @@ export interface components {
              */
             seq: number;
             /**
-             * @description How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, or by SOCKS5. `port` is a visit from outside to a port of a session, until a minute without
+             * @description How the process asked: for a tunnel of an HTTP proxy, with an HTTP request, by SOCKS5, or in an `unknown` way, without a host. `port` is a visit from outside to a port of a session, until a minute without
              *     a request: `host` is the id of the visitor's token, `rule` the id of the link, if the visitor came by one, and `address` the client's address.
              * @example connect
              * @enum {string}
              */
-            protocol: "connect" | "http" | "socks5" | "port";
+            protocol: "connect" | "http" | "socks5" | "port" | "unknown";
             /**
              * @description The name or address that was asked for, at most 253 bytes.
              * @example api.example.org
