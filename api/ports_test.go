@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"sync"
@@ -519,5 +521,34 @@ func TestPortServerThatFails(t *testing.T) {
 		if status != 0 && resp.StatusCode != status || (status == 0) != errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%.20q: %d %v", text, resp.StatusCode, err)
 		}
+	}
+}
+
+// TestPortInformalAnswers: answers before the answer are not passed on, so that they set no cookies
+// and a client that does not read them holds nothing.
+func TestPortInformalAnswers(t *testing.T) {
+	t.Parallel()
+	p := startPorts(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Set-Cookie"] = []string{"a=1; Domain=" + previewDomain, "secbox_port=x"}
+		w.Header().Set("Clear-Site-Data", `"*"`)
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Set-Cookie")
+		w.Header().Del("Clear-Site-Data")
+		_, _ = io.WriteString(w, "hello")
+	})
+	req, _ := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			t.Errorf("%d %v", code, header)
+			return nil
+		},
+	}), "GET", p.url+"/", http.NoBody)
+	req.Host, req.Header = p.host(8000), p.bearer()
+	resp, err := plain.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "hello" || len(resp.Header.Values("X-Request-Id")) != 1 {
+		t.Errorf("%q %v %v", body, err, resp.Header)
 	}
 }

@@ -45,6 +45,24 @@ func NewProxy(answer time.Duration) *Proxy {
 	}}
 }
 
+// unhooked is a transport without the hooks of httputil.ReverseProxy. They would pass on answers
+// such as 103 with cookies and all, in any number, to a client that need not read them.
+type unhooked struct{ http.RoundTripper }
+
+func (u unhooked) RoundTrip(r *http.Request) (*http.Response, error) {
+	return u.RoundTripper.RoundTrip(r.WithContext(onlyRequest{r.Context()}))
+}
+
+// onlyRequest is a context with the value of requestKey alone.
+type onlyRequest struct{ context.Context }
+
+func (c onlyRequest) Value(key any) any {
+	if key == (requestKey{}) {
+		return c.Context.Value(key)
+	}
+	return nil
+}
+
 // ErrNoAnswer is the error of a server that has sent no header in time.
 var ErrNoAnswer = errors.New("the server in the session did not answer in time")
 
@@ -53,7 +71,7 @@ var ErrNoAnswer = errors.New("the server in the session did not answer in time")
 // ErrNoAnswer, or about an answer that is no HTTP.
 func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, of Request) (err error) {
 	proxy := httputil.ReverseProxy{
-		Transport: p.requests, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		Transport: unhooked{p.requests}, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		Rewrite: func(asked *httputil.ProxyRequest) {
 			out := asked.Out
 			out.URL.Scheme, out.URL.Host, out.URL.RawQuery = "http", "session", of.RawQuery
