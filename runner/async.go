@@ -338,6 +338,10 @@ func (x *exec) startQueued(ctx context.Context, expiresAt time.Time) error {
 	if err := x.cfg.Disk.Room(); err != nil {
 		return err
 	}
+	// The settings may have changed since, or another node with other settings took the exec.
+	if err := x.checkSecrets(ctx, x.req.RequestedBy, x.snapshot.Values); err != nil {
+		return err
+	}
 	if s := x.req.Skill; s != nil {
 		skill, err := x.cfg.Async.Skill(ctx, x.req.ProjectID, x.req.SkillID, s.Folder.Digest)
 		if fault.Is(err, fault.UnknownSkill) {

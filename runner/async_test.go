@@ -20,6 +20,7 @@ import (
 	"secbox/fault"
 	"secbox/internal/admission"
 	"secbox/internal/traces"
+	"secbox/policy"
 	"secbox/runner"
 	"secbox/runner/jobs"
 )
@@ -502,6 +503,35 @@ func TestAsyncSpooledEnd(t *testing.T) {
 	}
 	if r, err := f.store.Get(t.Context(), first); err != nil || r.Status != audit.Queued {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestAsyncSecretWithdrawn: an exec whose token may no longer use its secret when its turn comes
+// does not run.
+func TestAsyncSecretWithdrawn(t *testing.T) {
+	t.Parallel()
+	var withdrawn atomic.Bool
+	f := setUp(t, async(1), func(f *fixture) {
+		var err error
+		f.cfg.Policy, err = policy.New(policy.Config{
+			SettingsDigest: "sha256:s", Settings: policy.Layer{NetMode: new("allowlist"), NetAllow: []string{"api.example.org"}},
+			Secrets: map[string]policy.SecretRule{"key": {Hosts: []string{"api.example.org"}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.cfg.SecretAllowed = func(_ context.Context, secret, token string) (bool, error) {
+			return secret == "key" && token == "ci" && !withdrawn.Load(), nil
+		}
+	})
+	id := f.submit(shell("p", "true", func(r *runner.Request) {
+		r.RequestedBy = "ci"
+		r.Overrides.NetCredentials = []policy.Credential{{Secret: "key", Host: "api.example.org", Basic: "me"}}
+	}))
+	withdrawn.Store(true)
+	f.dispatch()
+	if r := f.ends(id); r.Status != audit.Rejected || r.ErrorReason != audit.PolicyDenied || !strings.Contains(r.Detail, "not for this token") {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -171,6 +171,8 @@ func verdictOnStart(ctx context.Context, err error) (audit.Status, audit.Reason,
 		return audit.Errored, audit.SessionEnded, e.Message
 	case fault.InputInUse, fault.InputConflict, fault.InvalidRequest:
 		return audit.Rejected, audit.InputRefused, e.Message
+	case fault.PolicyDenied:
+		return audit.Rejected, audit.PolicyDenied, e.Message
 	default:
 		return audit.Errored, audit.StartFailed, e.Message
 	}
