@@ -1,0 +1,4 @@
+package secrets
+
+// Output returns what a command prints.
+var Output = output
