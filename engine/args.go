@@ -82,6 +82,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 	if points != nil {
 		args = append(args, points.arguments()...)
 	}
+	args = append(args, closedVolumes(spec.Volumes, mounts, points)...)
 	if spec.InitVolume != "" {
 		args = append(args, "--mount", "type=volume,source="+spec.InitVolume+",target="+initDir+",readonly,volume-nocopy")
 	}

@@ -65,6 +65,7 @@ type Spec struct {
 	ImageID   string // sha256:…
 	// InitVolume is the named volume with sandbox-init, for an image without it; else empty.
 	InitVolume string
+	Volumes    string // of the image, see Image
 	Limits     policy.ContainerLimits
 	User       string // "uid:gid"
 	Runtime    string // the OCI runtime by the engine's name for it; empty: the engine's default

@@ -63,3 +63,6 @@ func Changes(from, to policy.ContainerLimits) (starts, docker, pool bool) {
 	}
 	return !slices.Equal(args(from), args(to)), !slices.Equal(limitArgs(from), limitArgs(to)), changeable(key{limits: from}, key{limits: to})
 }
+
+// VolumeArgs returns docker's arguments for the VOLUMEs of an image.
+func VolumeArgs(volumes string, mounts ...Mount) []string { return closedVolumes(volumes, mounts, nil) }

@@ -40,6 +40,8 @@ type Image struct {
 	ID  string // sha256:…
 	// InitVolume is the volume with sandbox-init; empty when the image has it.
 	InitVolume string
+	// Volumes are the paths of its VOLUMEs, separated by commas.
+	Volumes string
 }
 
 // ImageResolver resolves references of an engine. It is safe for concurrent use.
@@ -199,7 +201,9 @@ func (i *Images) learn(q *lookup) {
 		return // the engine did not answer: a cached result stays until its end
 	}
 	if was && before != q.image && i.watch != nil {
-		i.watch.add(change{before: before, after: Image{Ref: q.ref, ID: q.image.ID, InitVolume: q.image.InitVolume}})
+		after := q.image
+		after.Ref = q.ref
+		i.watch.add(change{before: before, after: after})
 	}
 }
 
@@ -209,6 +213,9 @@ func (i *Images) ask(ctx context.Context, ref string) (Image, error) {
 		return Image{}, err
 	}
 	image := Image{Ref: ref, ID: found.ID}
+	if image.Volumes, err = volumesOf(ref, found.Volumes); err != nil {
+		return Image{}, err
+	}
 	if found.Labels[LabelInit] == "" {
 		image.InitVolume, err = i.volume(ctx)
 	}

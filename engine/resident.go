@@ -20,6 +20,7 @@ type ResidentSpec struct {
 	ImageRef   string // for messages
 	ImageID    string // sha256:…
 	InitVolume string
+	Volumes    string                 // of the image, see Image
 	Limits     policy.ContainerLimits // of all commands together; residentPIDs are added to PIDs
 	User       string                 // "uid:gid"
 	Runtime    string
@@ -90,8 +91,8 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 		return nil, &RunError{Dead: true, Err: noCopies()}
 	}
 	of := Spec{
-		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Limits: spec.Limits, User: spec.User,
-		Runtime: spec.Runtime, Serve: true,
+		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Volumes: spec.Volumes, Limits: spec.Limits,
+		User: spec.User, Runtime: spec.Runtime, Serve: true,
 	}
 	spec.Limits = limitsOf(of)
 	container := c.container("sandbox-"+c.cfg.NewID(), of, spec.Mounts)

@@ -207,7 +207,7 @@ type place struct {
 // spec describes the containers of probes, without their project.
 func (d *Doctor) spec(image engine.Image, limits policy.ContainerLimits) engine.Spec {
 	return engine.Spec{
-		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume,
+		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume, Volumes: image.Volumes,
 		Limits: limits, User: d.cfg.Checker.cfg.ContainerUser, Runtime: d.cfg.Checker.cfg.Runtime, Access: "doctor",
 	}
 }

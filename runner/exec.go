@@ -157,9 +157,9 @@ func (x *exec) acquire(ctx context.Context, execID string) (err error) {
 		return err
 	}
 	spec := engine.Spec{
-		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID, InitVolume: x.image.InitVolume,
-		Limits: v.ContainerLimits,
-		User:   x.cfg.User, Runtime: v.Runtime, Access: modes.String(),
+		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID,
+		InitVolume: x.image.InitVolume, Volumes: x.image.Volumes,
+		Limits: v.ContainerLimits, User: x.cfg.User, Runtime: v.Runtime, Access: modes.String(),
 		Targets: project.Targets(), Prepare: x.prepareFor(project, accessOf(modes)),
 	}
 	if x.req.session != nil {

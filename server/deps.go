@@ -234,7 +234,8 @@ func (d *Deps) defaultSpec(ctx context.Context, host policy.Host) (engine.Spec, 
 		return engine.Spec{}, err
 	}
 	return engine.Spec{
-		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume, Limits: v.ContainerLimits, User: d.User, Runtime: v.Runtime,
+		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume, Volumes: image.Volumes,
+		Limits: v.ContainerLimits, User: d.User, Runtime: v.Runtime,
 	}, nil
 }
 

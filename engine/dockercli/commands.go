@@ -44,11 +44,14 @@ func (c *CLI) Update(ctx context.Context, container string, flags ...string) err
 type Image struct {
 	ID     string // sha256:…
 	Labels map[string]string
+	// Volumes are the paths of its VOLUMEs.
+	Volumes map[string]struct{}
 }
 
 // InspectImage inspects an image of the engine; fault.ImageMissing when it does not exist.
 func (c *CLI) InspectImage(ctx context.Context, ref string) (Image, error) {
-	return query[Image](ctx, c, "image", "inspect", "--format", `{"ID":{{json .Id}},"Labels":{{json .Config.Labels}}}`, ref)
+	return query[Image](ctx, c, "image", "inspect", "--format",
+		`{"ID":{{json .Id}},"Labels":{{json .Config.Labels}},"Volumes":{{json .Config.Volumes}}}`, ref)
 }
 
 // ImageTagged returns when the engine last tagged an image.

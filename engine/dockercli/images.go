@@ -84,9 +84,8 @@ func (t *tail) String() string { return string(t.kept) }
 // ImageDetails is what a check of an image needs beyond Image.
 type ImageDetails struct {
 	Image
-	User    string // of its processes; empty: root
-	Size    int64  // bytes
-	Volumes map[string]struct{}
+	User string // of its processes; empty: root
+	Size int64  // bytes
 }
 
 // DescribeImage inspects an image; fault.ImageMissing when it does not exist.

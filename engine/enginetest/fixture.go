@@ -194,7 +194,7 @@ func (f *Fixture) Spec() engine.Spec {
 // SpecOf is an ordinary container without a project.
 func SpecOf(image engine.Image) engine.Spec {
 	return engine.Spec{
-		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume, User: "1000:1000",
+		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume, Volumes: image.Volumes, User: "1000:1000",
 		Limits: Limits(policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 128}),
 	}
 }

@@ -204,7 +204,7 @@ func (s *Sandbox) start(ctx context.Context, u *userEntry, wanted Container, ima
 		mounts = append(mounts, engine.Mount{Source: r.Mount, Target: r.Path, ReadOnly: true})
 	}
 	c.resident, err = s.cfg.Engine.StartResident(ctx, engine.ResidentSpec{
-		ProjectID: u.id, ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume,
+		ProjectID: u.id, ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume, Volumes: image.Volumes,
 		Limits: wanted.Limits, User: wanted.User, Runtime: wanted.Runtime, Mounts: mounts, PathTail: homeBin,
 		Reports: engine.Reports{OnUnlinked: func(u engine.Unlinked) { c.unlinked.Set(u.Bytes, u.Hidden) }},
 	})

@@ -7761,7 +7761,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["ProblemDocument"];
             };
         };
-        /** @description `image_missing`: the image is allowed, but the engine does not have it; the server does not pull images. */
+        /** @description `image_missing`: the image is allowed, but the engine does not have it; the server does not pull images. `image_unfit`: it has a `VOLUME` that no directory can replace. */
         ImageMissing: {
             headers: {
                 [name: string]: unknown;
