@@ -65,6 +65,11 @@ func plans(t *testing.T, f Fixture) {
 	if err := planprobe.Changes(t.Context(), f.Database, int64(planRows/2), 256); err != nil {
 		t.Error(err)
 	}
+	for _, requestedBy := range []string{"", middle.RequestedBy} {
+		if err := planprobe.Task(t.Context(), f.Database, middle.TaskID, requestedBy); err != nil {
+			t.Error(err)
+		}
+	}
 	at := &audit.Cursor{CreatedAt: middle.CreatedAt, ExecID: middle.ExecID}
 	for name, c := range map[string]struct {
 		filter audit.Filter

@@ -144,6 +144,18 @@ func Changes(ctx context.Context, db Database, after int64, limit int) error {
 	return nil
 }
 
+// Task checks that the execs of a task are counted in its index alone, in their order.
+func Task(ctx context.Context, db Database, taskID, requestedBy string) error {
+	p, err := Of(ctx, db, func() error {
+		_, err := db.Audit().Task(ctx, taskID, requestedBy, ExecsPerTask)
+		return err
+	})
+	if err == nil && (p.Scans || !p.Covered || !slices.Equal(p.Indexes, []string{"sandbox_execs_task"})) {
+		err = fmt.Errorf("more than the index of tasks is read:\n%s", p.Text)
+	}
+	return err
+}
+
 func parse(db Database, text string) (Plan, error) {
 	switch db.Kind() {
 	case "postgres":
