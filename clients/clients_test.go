@@ -121,6 +121,7 @@ func start(t *testing.T, database string, ports ...string) (address string, newT
 		t.Fatal(err)
 	}
 	s.AdminToken, s.DatabaseURL, s.Pool.Ready = adminToken, settings.Secret(database), 0
+	s.Sandbox.PreviewDomain = "preview.localhost"
 	s.Webhooks = settings.Webhooks{AllowNetworks: []string{"127.0.0.1"}, AllowHTTP: true}
 	for _, port := range ports {
 		s.Webhooks.Allow = append(s.Webhooks.Allow, "127.0.0.1:"+port)

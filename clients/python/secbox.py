@@ -376,6 +376,15 @@ class SessionInfo:
 
 
 @dataclass(kw_only=True)
+class PortLink:
+    """A link to a port. Its URL is as good as a password until it expires."""
+
+    url: str = field(repr=False)
+    expires_at: str
+    raw: dict[str, Any] = field(repr=False)
+
+
+@dataclass(kw_only=True)
 class FileInfo:
     name: str
     type: str
@@ -1305,6 +1314,11 @@ class Session:
         body = {name: value for name, value in (("idle_ms", idle_ms), ("ttl_ms", ttl_ms)) if value}
         return _load(SessionInfo, self._client.request("POST", self._path + "/extend", body, repeat=True))
 
+    def link_port(self, port: int, *, ttl_s: int = 0) -> PortLink:
+        """Makes a link to a port on which a server listens; it expires after an hour, or ttl_s."""
+        body = {"ttl_seconds": ttl_s} if ttl_s else {}
+        return _load(PortLink, self._client.request("POST", self._path + _quote("ports", str(port), "link"), body))
+
     def end_context(self, name: str) -> None:
         self._client.request("DELETE", self._path + _quote("contexts", name))
 
@@ -1514,6 +1528,7 @@ class AsyncSession(_Async[Session]):
     stream = _iterated(Session.stream)
     info = _awaited(Session.info)
     extend = _awaited(Session.extend)
+    link_port = _awaited(Session.link_port)
     end_context = _awaited(Session.end_context)
     end = _awaited(Session.end)
 

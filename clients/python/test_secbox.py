@@ -157,6 +157,11 @@ class Real(unittest.TestCase):
             files.remove("/tmp/new", recursive=True)
             self.assertGreater(session.extend(idle_ms=120_000).idle_ms, 119_999)
             self.assertIn(session.session_id, [one.session_id for one in self.client.sessions(project_id=PROJECT)])
+            link = session.link_port(8000, ttl_s=60)
+            self.assertRegex(link.url, rf"^http://8000-{session.session_id}\.preview\.localhost:\d+/\?secbox_link=")
+            self.assertNotIn("secbox_link", repr(dataclasses.replace(link, raw={})))
+            with self.assertRaises(secbox.BadRequest):
+                session.link_port(80)
             background = session.submit(Job(script="echo up; sleep 600", background=True))
             self.assertEqual([one.text for one in self._first_output(background.exec_id)], ["up\n"])
             session.end_context("main")

@@ -625,6 +625,11 @@ export class Session {
     const path = segments("sandbox", "sessions", this.session_id, "extend");
     return (await this.client.request("POST", path, JSON.stringify(times), { repeat: true })) as SessionInfo;
   }
+  /** Makes a link to a port on which a server listens; it expires after an hour, or ttl_seconds. */
+  async linkPort(port: number, options: { ttl_seconds?: number } = {}): Promise<Schemas["PortLink"]> {
+    const path = segments("sandbox", "sessions", this.session_id, "ports", String(port), "link");
+    return (await this.client.request("POST", path, JSON.stringify(options))) as Schemas["PortLink"];
+  }
   async endContext(name: string): Promise<void> {
     await this.client.request("DELETE", segments("sandbox", "sessions", this.session_id, "contexts", name));
   }

@@ -136,6 +136,10 @@ describe("a real core-api", { concurrency: true }, () => {
     assert.equal((await session.run(script("wc -c < /tmp/large"))).stdout, "3145728\n");
     await files.remove("/tmp/new", { recursive: true });
     assert.equal((await session.extend({ idle_ms: 120_000 })).idle_ms >= 120_000, true);
+    const link = await session.linkPort(8000, { ttl_seconds: 60 });
+    assert.match(link.url, new RegExp(`^http://8000-${session.session_id}\\.preview\\.localhost:\\d+/\\?secbox_link=`));
+    assert.equal(Date.parse(link.expires_at) > Date.now(), true);
+    await assert.rejects(session.linkPort(80), { code: "invalid_request" });
     const background = await session.submit(script("echo up; sleep 600", { background: true }));
     for await (const event of client.follow(background.exec_id)) if (event.type === "stdout") break;
     await session.endContext("main");
