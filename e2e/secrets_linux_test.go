@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"database/sql"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
@@ -26,6 +27,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"secbox/store/storetest/pgtest"
 )
 
 // keyServer is a server with TLS on the name of this machine, which keeps the credentials of its
@@ -226,6 +229,43 @@ func TestSecretsNeverEnter(t *testing.T) {
 	})
 	if err != nil || found < 2 { // in the output and in the copied environment
 		t.Errorf("%v; %d files have the marker, so the search is blind", err, found)
+	}
+}
+
+// TestNoSecretOnPostgreSQL: no row of any table has the secret of a job.
+func TestNoSecretOnPostgreSQL(t *testing.T) {
+	t.Parallel()
+	keys, address := startKeyServer(t)
+	value := newCanary(t)
+	database := pgtest.New(t).Database(t)
+	s := serve(t, t.TempDir(), "SSL_CERT_FILE="+keys.ca, "DATABASE_URL="+database, "CORE_API_SANDBOX_NET_PRIVATE="+address,
+		"CORE_API_SANDBOX_POLICY_NET_ALLOW="+keys.host, "THE_KEY="+value.value,
+		fmt.Sprintf(`CORE_API_SANDBOX_SECRETS={"env": {"env": "THE_KEY", "hosts": [%q]}}`, keys.host))
+	result := s.exec(shell("rows", "echo a-marker; curl -sS https://"+keys.host+"/rows", "policy_overrides", object{
+		"net.mode": "allowlist", "net.credentials": []object{{"secret": "env", "host": keys.host, "query": "key"}},
+	}))
+	if keys.of("/rows") != value.value {
+		t.Errorf("the server got %q: %v", keys.of("/rows"), result)
+	}
+	s.terminate()
+	s.exitCode()
+	db, err := sql.Open("pgx", database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(t.Context(), "SET xmlbinary TO hex"); err != nil {
+		t.Fatal(err)
+	}
+	var rows string
+	if err := db.QueryRowContext(t.Context(), `
+		SELECT string_agg(query_to_xml(format('SELECT * FROM %I.%I', table_schema, table_name), true, false, '')::text, '')
+		FROM information_schema.tables WHERE table_schema = 'public' AND table_type = 'BASE TABLE'`).Scan(&rows); err != nil {
+		t.Fatal(err)
+	}
+	if value.in([]byte(rows+strings.ToLower(rows))) || !strings.Contains(rows, "a-marker") {
+		t.Errorf("%d bytes of rows have the secret, or lack what they must have", len(rows))
 	}
 }
 
