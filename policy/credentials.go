@@ -49,12 +49,16 @@ var (
 var notHeaders = regexp.MustCompile(`^(Host|Connection|Upgrade|Te|Trailer|Transfer-Encoding|Expect|Range|Origin|Referer|User-Agent|Via|Forwarded|` +
 	`Keep-Alive|Date|Traceparent|(Proxy|Content|Accept|If|Sec|Access-Control|X-Forwarded|X-Request|X-Correlation)(-.*)?)$`)
 
-// Form is how the secret is sent: "header X-Key", "basic" or "query key".
+// Form is how the secret is sent: "header X-Key", "header Authorization: Bearer", "basic" or "query
+// key".
 func (c Credential) Form() string {
 	switch {
 	case c.Header != "":
-		name, _, _ := strings.Cut(c.Header, ":")
-		return formHeader + http.CanonicalHeaderKey(name)
+		name, before, more := strings.Cut(c.Header, ":")
+		if name = http.CanonicalHeaderKey(name); more {
+			name += ":" + before
+		}
+		return formHeader + name
 	case c.Basic != "":
 		return formBasic
 	}
@@ -67,12 +71,12 @@ func ParseForm(text string) (form, why string) {
 	switch {
 	case text == formBasic:
 		c.Basic = "x"
-	case strings.HasPrefix(text, formHeader) && !strings.Contains(text, ":"):
+	case strings.HasPrefix(text, formHeader):
 		c.Header = text[len(formHeader):]
 	case strings.HasPrefix(text, formQuery):
 		c.Query = text[len(formQuery):]
 	default:
-		return "", fmt.Sprintf("%q is none of \"header NAME\", \"basic\" and \"query NAME\"", whole.Shorten(text))
+		return "", fmt.Sprintf("%q is none of \"header NAME\", \"header NAME: TEXT\", \"basic\" and \"query NAME\"", whole.Shorten(text))
 	}
 	return c.Form(), c.check()
 }
@@ -270,5 +274,6 @@ func (c Credential) place() string {
 	if c.Basic != "" {
 		return formHeader + "Authorization"
 	}
-	return c.Form()
+	place, _, _ := strings.Cut(c.Form(), ":")
+	return place
 }

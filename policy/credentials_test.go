@@ -18,7 +18,7 @@ func credentials(t *testing.T) *policy.Resolver {
 		Settings: policy.Layer{NetMode: ptr("allowlist"), NetAllow: []string{"*.example.org", "git.example.org:8443", "one.example.net:443"}},
 		Secrets: map[string]policy.SecretRule{
 			"key": {Hosts: []string{"*.example.org", "git.example.org:8443", "one.example.net"}},
-			"git": {Hosts: []string{"git.example.org"}, As: []string{"basic", "header x-api-key"}},
+			"git": {Hosts: []string{"git.example.org"}, As: []string{"basic", "header x-api-key", "header authorization: Token"}},
 		},
 	})
 }
@@ -48,10 +48,15 @@ func TestCredentials(t *testing.T) {
 		"an unknown secret":        {request: credential("other", "api.example.org", "X-Key"), denied: "no such secret"},
 		"another host":             {request: credential("git", "api.example.org", "X-Api-Key"), denied: "is for git.example.org as basic, header X-Api-Key"},
 		"another port":             {request: credential("key", "api.example.org:8443", "X-Key"), denied: "is for"},
-		"a form that is not meant": {request: credential("git", "git.example.org", "Authorization"), denied: "as basic, header X-Api-Key"},
-		"a form that is meant":     {request: credential("git", "git.example.org", "x-api-key"), want: credential("git", "git.example.org", "x-api-key")},
-		"without a network":        {request: key, mode: "none", denied: `net.mode is "none"`},
-		"a host out of reach":      {request: key, allow: []string{"git.example.org"}, denied: "net.allow does not have the host"},
+		"a form that is not meant": {request: credential("git", "git.example.org", "Authorization"), denied: "as basic, header X-Api-Key, header Authorization: Token"},
+		"another text":             {request: credential("git", "git.example.org", "Authorization: Bearer"), denied: "as basic, header X-Api-Key"},
+		"a text where none is":     {request: credential("git", "git.example.org", "X-Api-Key: a"), denied: "as basic, header X-Api-Key"},
+		"a text that is meant": {
+			request: credential("git", "git.example.org", "AUTHORIZATION: Token"), want: credential("git", "git.example.org", "AUTHORIZATION: Token"),
+		},
+		"a form that is meant": {request: credential("git", "git.example.org", "x-api-key"), want: credential("git", "git.example.org", "x-api-key")},
+		"without a network":    {request: key, mode: "none", denied: `net.mode is "none"`},
+		"a host out of reach":  {request: key, allow: []string{"git.example.org"}, denied: "net.allow does not have the host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
