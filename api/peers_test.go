@@ -42,7 +42,7 @@ func (p *fakePeers) Reaches(context.Context, string) bool { return !p.away }
 func (p *fakePeers) Forward(w http.ResponseWriter, r *http.Request, _ string) error {
 	p.mu.Lock()
 	p.got = append(p.got, strings.TrimSpace(fmt.Sprint(r.Method, " ", r.URL.Path[strings.LastIndexByte(r.URL.Path, '/'):], " ", r.Header.Get("Last-Event-ID"),
-		r.Header.Get("X-Forwarded-Proto"), r.ContentLength)))
+		r.Header.Get("X-Forwarded-Proto"), r.ContentLength, " ", r.Header.Get("Secbox-Client-Address"))))
 	p.mu.Unlock()
 	if p.during != nil {
 		p.during()

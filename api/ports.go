@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -26,6 +27,9 @@ const portLinkPath = "/sandbox/sessions/{session_id}/ports/{port}/link"
 
 // portAnswer is how long a server in a session may take until it sends the header of an answer.
 const portAnswer = 2 * time.Minute
+
+// clientHeader tells the node that runs a session the address of the client, which its record has.
+const clientHeader = "Secbox-Client-Address"
 
 // CreatePortLink makes a link to a port of a session, on record.
 func (s *Server) CreatePortLink(ctx context.Context, in wire.CreatePortLinkRequestObject) (wire.CreatePortLinkResponseObject, error) {
@@ -162,16 +166,19 @@ func (s *Server) servePort(w http.ResponseWriter, r *http.Request, at ports.Addr
 		w.Header().Del(name) // the application says
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the connection to the session has a limit
+	client := Door{s, call}.ClientAddress(r)
+	if call.peer != "" { // which knows the client
+		client = cmp.Or(r.Header.Get(clientHeader), "node "+call.peer)
+	}
+	r.Header.Del(clientHeader)
 	if node := s.away(call, rec); node != "" {
+		r.Header.Set(clientHeader, client)
 		err = s.forward(call, w, r, node)
 	} else {
 		if err := call.reserve(forwardPrice); err != nil {
 			return err
 		}
-		visitor := runner.Visitor{Token: access.caller.ID, Link: access.link.ID, Address: Door{s, call}.ClientAddress(r)}
-		if call.peer != "" {
-			visitor.Address = "node " + call.peer // which knows the client
-		}
+		visitor := runner.Visitor{Token: access.caller.ID, Link: access.link.ID, Address: client}
 		err = proxy.Serve(w, r, ports.Request{
 			Dial: func(ctx context.Context) (net.Conn, error) {
 				return s.cfg.Runner.DialPort(ctx, rec.ExecID, visitor, at.Port)

@@ -524,6 +524,37 @@ func TestPortServerThatFails(t *testing.T) {
 	}
 }
 
+// TestPortOnAnotherNode: the node of the session learns the client's address, and believes only
+// nodes about it.
+func TestPortOnAnotherNode(t *testing.T) {
+	t.Parallel()
+	peers := &fakePeers{}
+	p := startPorts(t, hello, func(c *api.Config) { c.Peers = peers })
+	header := p.bearer()
+	header.Set("Secbox-Client-Address", "10.0.0.9")
+	if r := p.visit("GET", p.host(8000), "/", header); r.StatusCode != 200 || p.visitors[0].Address != "127.0.0.1" {
+		t.Errorf("a client's word: %d %v", r.StatusCode, p.visitors)
+	}
+	header.Set("Secbox-Peer", "good")
+	if r := p.visit("GET", p.host(8000), "/", header); r.StatusCode != 200 || p.visitors[1].Address != "10.0.0.9" {
+		t.Errorf("a node's word: %d %v", r.StatusCode, p.visitors)
+	}
+	for _, got := range p.asked {
+		if got.Get("Secbox-Client-Address") != "" {
+			t.Errorf("%v", got)
+		}
+	}
+	header.Del("Secbox-Peer")
+	elsewhere := p.record(func(r *audit.Record) {
+		r.Status, r.EndedAt, r.ExitCode, r.SessionID, r.Cmd, r.RequestedBy = audit.Running, time.Time{}, nil, r.ExecID, "session", p.id
+		r.NodeID = "other"
+	})
+	p.visit("GET", strings.Replace(p.host(8000), p.rec.ExecID, elsewhere.ExecID, 1), "/", header)
+	if len(peers.got) != 1 || peers.got[0] != "GET / 0 127.0.0.1" {
+		t.Errorf("the other node got %q", peers.got)
+	}
+}
+
 // TestPortInformalAnswers: answers before the answer are not passed on, so that they set no cookies
 // and a client that does not read them holds nothing.
 func TestPortInformalAnswers(t *testing.T) {
