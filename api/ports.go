@@ -161,7 +161,7 @@ func (s *Server) servePort(w http.ResponseWriter, r *http.Request, at ports.Addr
 	ctx, end := context.WithCancelCause(r.Context())
 	defer end(nil)
 	go s.watchPort(ctx, r, access, end)
-	r = r.WithContext(ctx)
+	r, w = r.WithContext(ctx), ports.Paced(ctx, w, ports.ClientPace)
 	for _, name := range []string{"X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy", "Cross-Origin-Resource-Policy", "Cache-Control"} {
 		w.Header().Del(name) // the application says
 	}

@@ -6,6 +6,7 @@
 //	link.go   links and cookies: who may use a port, signed
 //	origin.go pages of others, which may not use the cookie
 //	proxy.go  what is taken out of requests and answers on the way
+//	pace.go   clients that do not read
 //
 // It must not know tokens, records or routes.
 package ports

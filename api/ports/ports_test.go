@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,63 @@ func TestForeignPagesAreRefused(t *testing.T) {
 		if got := domain.FromOwnPage(r, at, c.secure); got != c.want {
 			t.Errorf("%s %s: %v", c.method, c.headers, got)
 		}
+	}
+}
+
+// TestClientsThatTakeNoPart: an upgraded connection to a client that does not read, says nothing,
+// or whose request has ended, ends.
+func TestClientsThatTakeNoPart(t *testing.T) {
+	t.Parallel()
+	short, long := time.Millisecond, time.Hour
+	write := func(conn net.Conn) (err error) {
+		for err == nil {
+			_, err = conn.Write(make([]byte, 64<<10))
+		}
+		return err
+	}
+	read := func(conn net.Conn) error {
+		_, err := conn.Read(make([]byte, 1))
+		return err
+	}
+	for name, c := range map[string]struct {
+		pace     ports.Pace
+		canceled bool
+		use      func(net.Conn) error
+		want     error
+	}{
+		"does not read":  {ports.Pace{Stall: short, Idle: long}, false, write, os.ErrDeadlineExceeded},
+		"says nothing":   {ports.Pace{Stall: long, Idle: short}, false, read, os.ErrDeadlineExceeded},
+		"the end, read":  {ports.Pace{Stall: long, Idle: long}, true, read, net.ErrClosed},
+		"the end, write": {ports.Pace{Stall: long, Idle: long}, true, write, net.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ended := make(chan error, 1)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctx, cancel := context.WithCancel(r.Context())
+				defer cancel()
+				conn, _, err := http.NewResponseController(ports.Paced(ctx, w, c.pace)).Hijack()
+				if err != nil {
+					ended <- err
+					return
+				}
+				defer conn.Close()
+				if c.canceled {
+					cancel()
+				}
+				ended <- c.use(conn)
+			}))
+			defer server.Close()
+			client, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			_, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			if err := <-ended; !errors.Is(err, c.want) {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -22,20 +22,13 @@ type Request struct {
 type requestKey struct{}
 
 // Proxy passes requests to servers in sessions. It is safe for concurrent use.
-type Proxy struct {
-	requests *http.Transport
-	stall    time.Duration
-}
+type Proxy struct{ requests *http.Transport }
 
-// Bounds of an answer.
-const (
-	maxHeader = 64 << 10 // bytes of its header
-	stall     = 2 * time.Minute
-)
+const maxHeader = 64 << 10 // bytes of an answer's header
 
 // NewProxy makes a Proxy. answer is how long a server may take until it sends a header.
 func NewProxy(answer time.Duration) *Proxy {
-	return &Proxy{stall: stall, requests: &http.Transport{
+	return &Proxy{requests: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			of, _ := ctx.Value(requestKey{}).(Request)
 			return of.Dial(ctx)
@@ -67,8 +60,8 @@ func (c onlyRequest) Value(key any) any {
 var ErrNoAnswer = errors.New("the server in the session did not answer in time")
 
 // Serve answers a request with the answer of a server in a session. The end of the request's
-// context ends both, also of a WebSocket. After an error, nothing was sent: the error is Dial's,
-// ErrNoAnswer, or about an answer that is no HTTP.
+// context ends both; for a WebSocket, w is of Paced. After an error, nothing was sent: the error is
+// Dial's, ErrNoAnswer, or about an answer that is no HTTP.
 func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, of Request) (err error) {
 	proxy := httputil.ReverseProxy{
 		Transport: unhooked{p.requests}, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
@@ -94,8 +87,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, of Request) (err e
 			err = cause
 		},
 	}
-	paced := &pacedWriter{ResponseWriter: w, conn: http.NewResponseController(w), stall: p.stall}
-	proxy.ServeHTTP(paced, r.WithContext(context.WithValue(r.Context(), requestKey{}, of)))
+	proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, of)))
 	return err
 }
 
@@ -144,18 +136,3 @@ func cleanAnswer(h http.Header) {
 		h.Del(name)
 	}
 }
-
-// pacedWriter breaks off the answer to a client that does not read it.
-type pacedWriter struct {
-	http.ResponseWriter
-	conn  *http.ResponseController
-	stall time.Duration
-}
-
-func (w *pacedWriter) Write(p []byte) (int, error) {
-	_ = w.conn.SetWriteDeadline(time.Now().Add(w.stall))
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
