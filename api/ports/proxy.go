@@ -91,13 +91,19 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, of Request) (err e
 	return err
 }
 
+// ofClient are headers by which proxies tell about the client, whom the application need not know.
+// httputil.ReverseProxy removes the others.
+var ofClient = []string{
+	"X-Real-Ip", "Via", "X-Forwarded-Server", "X-Forwarded-Port", "X-Client-Ip", "X-Cluster-Client-Ip", "X-Original-Forwarded-For",
+	"X-Envoy-External-Address", "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Fastly-Client-Ip", "Fly-Client-Ip",
+}
+
 // cleanRequest removes what is secbox's.
 func cleanRequest(h http.Header, keepBearer bool) {
 	if !keepBearer {
 		h.Del("Authorization")
 	}
-	// The application need not know the client.
-	for _, name := range []string{"X-Real-Ip", "Via", "X-Forwarded-Server", "X-Forwarded-Port"} {
+	for _, name := range ofClient {
 		h.Del(name)
 	}
 	var kept []string
