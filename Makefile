@@ -69,7 +69,7 @@ E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec
 
 # A recipe needs what the one before it made.
 .NOTPARALLEL:
-.PHONY: help setup setup-kube kube-down demo demo-cluster demo-kubernetes run install check vet test test-packages test-e2e soak chaos scaling test-reach interop bench dist lint fmt fuzz generate screenshots images up clean
+.PHONY: help setup setup-kube test-kube kube-down demo demo-cluster demo-kubernetes run install check vet test test-packages test-e2e soak chaos scaling test-reach interop bench dist lint fmt fuzz generate screenshots images up clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ setup: ## Install missing parts: Go modules, Docker engine, PostgreSQL and PgBou
 setup-kube: ## Start a Kubernetes of one node on this machine, built once (some minutes), and print its kubeconfig; as root on Debian
 	@scripts/setup.sh demo
 	@scripts/kube.sh up
+
+test-kube: setup-kube ## Run the engine's suite on pods of that Kubernetes
+	@scripts/test-kube.sh
 
 kube-down: ## End that Kubernetes; its programs stay in SECBOX_KUBE_CACHE (~/.cache/secbox-kube)
 	@scripts/kube.sh down

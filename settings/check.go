@@ -269,7 +269,9 @@ func (s Sandbox) checkEngine(p *problems) {
 		setting, value string
 		needed         bool
 	}{
-		{"namespace", k.Namespace, true}, {"volume_claim", k.VolumeClaim, false}, {"runtime_class", k.RuntimeClass, false},
+		{"namespace", k.Namespace, true},
+		{"volume_claim", k.VolumeClaim, false},
+		{"runtime_class", k.RuntimeClass, false},
 		{"image_pull_secret", k.ImagePullSecret, false},
 	} {
 		if (name.needed || name.value != "") && !kubeName.MatchString(name.value) {

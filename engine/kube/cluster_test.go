@@ -24,7 +24,7 @@ func open(t *testing.T) *kube.Cluster {
 	}
 	cluster, err := kube.Open(kube.Config{
 		Kubeconfig: config, Namespace: "secbox-test", VolumeClaim: "test-root", PullPolicy: "Never",
-		InitImage: enginetest.Image, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		FilesMaxBytes: 1 << 30, InitImage: enginetest.Image, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -32,6 +32,7 @@ func open(t *testing.T) *kube.Cluster {
 	return cluster
 }
 
+// TestContract: the engine's contract, with directories of a volume.
 func TestContract(t *testing.T) {
 	cluster := open(t)
 	enginetest.RunContract(t, func(t *testing.T) engine.Engine {
@@ -48,5 +49,31 @@ func TestContract(t *testing.T) {
 			}
 		})
 		return cold
+	})
+}
+
+// TestContractOfCopies: the same with copies, whose inputs a job can change: nothing of them comes
+// back.
+func TestContractOfCopies(t *testing.T) {
+	cluster := open(t)
+	where := enginetest.Where{Only: []string{
+		"ReportsExit", "StdinOfAnySize", "CutsAndCountsOutput", "CallsOnStartFirst", "Deadline", "CancelKills", "CancelBeforeTheStart",
+		"FailedPrepare", "ExecIDs", "DiscardDropsMounts", "SlotsRunAtTheSameTime", "RunReturnsAfterLastByte", "DeadlineKillsTheTree",
+	}}
+	where.Run(t, func(_ *testing.T, cfg engine.Config) engine.Engine {
+		cfg.Driver, cfg.Copy = onCluster{cluster}, &engine.Copying{MaxBytes: 16 << 20, MaxEntries: 1000}
+		return engine.NewCold(cfg)
+	})
+}
+
+// TestHostileJobs: the suite's jobs that attack what is around them, and its limits.
+func TestHostileJobs(t *testing.T) {
+	cluster := open(t)
+	where := enginetest.Where{Only: []string{
+		"Jobs", "OutputIsCutAndCounted", "DeadlineKillsTheTree", "OutOfMemory", "AThirdOfACore", "SlotsAreFresh", "ReadOnlyAndMissingMounts",
+	}}
+	where.Run(t, func(_ *testing.T, cfg engine.Config) engine.Engine {
+		cfg.Driver = onCluster{cluster}
+		return engine.NewCold(cfg)
 	})
 }
