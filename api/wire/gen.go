@@ -2278,6 +2278,8 @@ type HealthReport struct {
 	DockerVersion string `json:"docker_version"`
 
 	// Engine What runs jobs.
+	//
+	// Example: docker
 	Engine HealthReportEngine `json:"engine"`
 
 	// EngineRuntime The OCI runtime of containers: the setting `sandbox.runtime`, or the engine's default; empty if unknown.
@@ -2341,6 +2343,8 @@ type HealthReport struct {
 }
 
 // HealthReportEngine What runs jobs.
+//
+// Example: docker
 type HealthReportEngine string
 
 // HealthReportStatus `ok`; `degraded`: an exec could run, but something needs attention; `unavailable`: an exec could not run.

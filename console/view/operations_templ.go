@@ -883,7 +883,7 @@ func thisNode(report health.Report) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = ui.TextFact("Docker", report.DockerVersion).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = ui.TextFact("Engine", report.Engine+" "+report.DockerVersion).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -60,13 +60,16 @@ const (
 	removeTimeout = 30 * time.Second // for the kubelet's confirmation of a pod's end
 )
 
+// quiet turns the libraries' own log off: their errors come back.
+var quiet = sync.OnceFunc(func() { klog.SetLogger(logr.Discard()) })
+
 // Open reads the cluster's address and credentials. It calls nothing.
 func Open(cfg Config) (*Cluster, error) {
+	quiet()
 	config, err := load(cfg)
 	if err != nil {
 		return nil, fault.Wrap(fault.InvalidSettings, err, "sandbox.kubernetes: no cluster to use (%v)", err)
 	}
-	klog.SetLogger(logr.Discard()) // the libraries' own log; their errors come back
 	config.UserAgent, config.ContentType = "secbox", "application/json"
 	config.QPS, config.Burst = -1, 0 // the engine bounds how many pods are started at once
 	client, err := typed.NewForConfig(config)

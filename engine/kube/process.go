@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -221,15 +222,37 @@ func (p *process) attach(stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	defer cancel()
+	late := time.AfterFunc(attachPatience, cancel)
+	defer late.Stop()
 	// sandbox-init says hello after the first byte: see initproto.PodFlag.
 	stderr := &tail{}
-	err = executor.StreamWithContext(p.ctx, remotecommand.StreamOptions{
-		Stdin: io.MultiReader(strings.NewReader("\n"), stdin), Stdout: stdout, Stderr: stderr,
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{
+		Stdin: io.MultiReader(strings.NewReader("\n"), stdin), Stdout: heard{stdout, late}, Stderr: stderr,
 	})
-	if err == nil && stderr.Len() > 0 {
-		err = fmt.Errorf("it said: %s", stderr)
+	switch {
+	case ctx.Err() != nil && p.ctx.Err() == nil:
+		return fault.Wrap(fault.EngineUnavailable, err, "the cluster did not open the streams of a pod within %s; try again", attachPatience)
+	case err == nil && stderr.Len() > 0:
+		return fmt.Errorf("it said: %s", stderr)
 	}
 	return err
+}
+
+// attachPatience is how long the first byte from a pod that runs may take. It takes milliseconds;
+// containerd's server for streams sometimes waits half a minute in vain.
+const attachPatience = 10 * time.Second
+
+// heard stops a timer when the first bytes come.
+type heard struct {
+	io.Writer
+	late *time.Timer
+}
+
+func (h heard) Write(b []byte) (int, error) {
+	h.late.Stop()
+	return h.Writer.Write(b)
 }
 
 // tail keeps the beginning of what is written to it.

@@ -5786,6 +5786,7 @@ export interface components {
             docker_cli_path: string;
             /**
              * @description What runs jobs.
+             * @example docker
              * @enum {string}
              */
             engine: "docker" | "kubernetes";
