@@ -28,8 +28,9 @@ import (
 // and report exit code 7 when they get a job. It has no engine if there is a file "away"; it shows
 // no mounts if there is "blind", and changes no limits if there is "fixed", which it finds out only
 // after the container's end if there is "late"; a container that serves ends slowly, and its limits
-// are changed only then, if there is "slow". Those that wait do not notice the end of their
-// lease if there is "frozen". They serve many jobs unless there is "old". It notes its calls.
+// are changed only then, if there is "slow". Those that wait do not notice the end of their lease
+// if there is "frozen". None starts, or has limits to change, while there is "held". They serve
+// many jobs unless there is "old". It notes its calls.
 const anyScript = `cd %s
 echo "$*" >> calls
 case $1 in
@@ -40,6 +41,8 @@ run)
 		type=bind,source=*,target=/workspace,*) point=${arg#*source=}; point=${point%%%%,*} ;;
 	esac; done
 	echo $$ > "$name"
+	while [ -e held ]; do sleep 0.01; done
+	echo > "$name.up"
 	case "$*" in
 		*--serve*) printf 'h\000\000\000\016secbox-serve/2'; exec cat > /dev/null ;;
 		*) printf 'h\000\000\000\015secbox-init/2' ;;
@@ -63,6 +66,7 @@ run)
 	exec cat > /dev/null ;;
 update)
 	for name; do :; done
+	[ -e "$name.up" ] || exit 1
 	while [ -e slow ] && [ ! -e "$name.ends" ]; do sleep 0.01; done
 	while [ -e late ] && kill -0 "$(cat "$name")"; do sleep 0.01; done
 	[ ! -e fixed ] ;;

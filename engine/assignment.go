@@ -103,9 +103,9 @@ func (a *standby) unassign() bool {
 	return true
 }
 
-// changeLimits changes the limits of a container that is ready to the limits of spec, and returns a
-// channel with the result. If it fails, Run replaces the container. It calls failed unless the
-// owner has ended the container.
+// changeLimits changes the limits of a container, as soon as it is ready, to the limits of spec.
+// It returns a channel with the result. If it fails, Run replaces the container. It calls failed
+// unless the owner has ended the container.
 func (a *standby) changeLimits(spec Spec, change limitChange, failed func(error)) chan error {
 	spec.Limits, spec.Serve = limitsOf(spec), false
 	if a.session.anyProject() {
@@ -114,6 +114,11 @@ func (a *standby) changeLimits(spec Spec, change limitChange, failed func(error)
 	a.container.Spec = spec
 	result := make(chan error, 1)
 	a.engine.teardown.Go(func() {
+		<-a.greeted // it may have been taken while it was being started
+		if a.startErr != nil {
+			result <- a.startErr
+			return
+		}
 		if change == changeLater {
 			if !a.waitForLimits() {
 				result <- errEnded

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"secbox/engine"
 	"secbox/policy"
@@ -56,6 +57,25 @@ func TestKeptContainerHadWaited(t *testing.T) {
 		}
 		r.Stop()
 	}
+}
+
+// TestKeptContainerThatIsBeingStarted: it gets its limits once it is there.
+func TestKeptContainerThatIsBeingStarted(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 1)
+	p.wide(1)
+	p.touch("held")
+	limits := policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 256, TmpMB: 32, ShmMB: 128}
+	p.run(p.acquire(p.spec("one").limited(limits)))
+	eventually(t, "a container that is being started", func() bool { return p.pool.Stats().Starting > 0 })
+	spec := p.spec("two").limited(limits)
+	spec.Serve = true
+	slot := p.acquire(spec)
+	time.AfterFunc(200*time.Millisecond, func() { p.remove("held") })
+	if err := engine.LimitsError(slot); err != nil || !slot.Warm() {
+		t.Errorf("warm %v, %v", slot.Warm(), err)
+	}
+	slot.Discard()
 }
 
 // TestKeptContainerWithAnOldInit: a new container replaces one whose init cannot serve.
