@@ -67,10 +67,16 @@ func TestKeptContainerThatIsBeingStarted(t *testing.T) {
 	p.touch("held")
 	limits := policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 256, TmpMB: 32, ShmMB: 128}
 	p.run(p.acquire(p.spec("one").limited(limits)))
-	eventually(t, "a container that is being started", func() bool { return p.pool.Stats().Starting > 0 })
 	spec := p.spec("two").limited(limits)
 	spec.Serve = true
-	slot := p.acquire(spec)
+	var slot engine.Slot
+	eventually(t, "a container that is being started", func() bool {
+		if slot = p.acquire(spec); !slot.Warm() {
+			slot.Discard()
+			return false
+		}
+		return true
+	})
 	time.AfterFunc(200*time.Millisecond, func() { p.remove("held") })
 	if err := engine.LimitsError(slot); err != nil || !slot.Warm() {
 		t.Errorf("warm %v, %v", slot.Warm(), err)
