@@ -60,11 +60,11 @@ func TestSearch(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"text=" + first: "This is the exec with the id", "text=Task-7": "These are the execs of the task Task-7.",
-		"text=beta":             `There is a project beta: <a href="/console/history?project_id=beta">`,
-		"text=turing&status=lost":  "No exec matches",
-		"text=turing":              `There is a user turing: <a href="/console/history?user_id=turing">`,
-		"text=one":              "1 found. Searched the newest 3 execs of these filters, to the oldest.",
-		"text=nowhere&since=1h": "0 found. Searched the newest 3 execs",
+		"text=beta":               `There is a project beta: <a href="/console/history?project_id=beta">`,
+		"text=turing&status=lost": "No exec matches",
+		"text=turing":             `There is a user turing: <a href="/console/history?user_id=turing">`,
+		"text=one":                "1 found. Searched the newest 3 execs of these filters, to the oldest.",
+		"text=nowhere&since=1h":   "0 found. Searched the newest 3 execs",
 	} {
 		if _, page := v.get("/console/history?" + path); !strings.Contains(strings.Join(strings.Fields(page), " "), want) {
 			t.Errorf("%s does not say %s: %s", path, want, page)

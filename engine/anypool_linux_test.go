@@ -28,7 +28,7 @@ import (
 // and report exit code 7 when they get a job. It has no engine if there is a file "away"; it shows
 // no mounts if there is "blind", and changes no limits if there is "fixed", which it finds out only
 // after the container's end if there is "late"; a container that serves ends slowly, and its limits
-// are changed only then, if there is "slow". Those that wait do not notice the end of their lease
+// are changed only then, if there is "slow". Waiting ones do not notice the end of their lease
 // if there is "frozen". None starts, or has limits to change, while there is "held". They serve
 // many jobs unless there is "old". It notes its calls.
 const anyScript = `cd %s

@@ -5,7 +5,7 @@
 //
 // A pod has a standard input that closes with the first connection that has attached to it
 // (stdinOnce). So a pod ends, like a container of Docker, when this process dies, and also when the
-// API server or the kubelet drops the stream. A pod that nobody has attached to ends after two
+// API server or the kubelet drops the stream. A pod without an attached connection ends after two
 // minutes: its sandbox-init waits for a first byte (--pod). Pods that are left nonetheless have the
 // labels of their node, and the engine's Sweep removes them.
 //

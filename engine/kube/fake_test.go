@@ -296,7 +296,7 @@ func (f *fakeCluster) names() []string {
 	return slices.Sorted(maps.Keys(f.pods))
 }
 
-// The channels of an attach stream, and the one that closes others.
+// The channels of an attach stream; the last closes others.
 const (
 	channelStdin, channelStdout, channelStderr, channelError = 0, 1, 2, 3
 	channelClose                                             = 255

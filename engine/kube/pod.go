@@ -24,7 +24,7 @@ const (
 	annotation = "secbox.project"
 )
 
-// lifetime is how long a pod lives at most, in seconds, whoever forgets it: longer than any job
+// lifetime is how long a pod lives at most, in seconds, if it is forgotten: longer than any job
 // with the time that its pod has waited.
 const lifetime = 7 * 24 * 3600
 

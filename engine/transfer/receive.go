@@ -326,7 +326,7 @@ func (r *receiver) place(staging *os.Root, temp string, e entry, path string) (p
 func (r *receiver) gone(e entry, path string) error {
 	above, name := splitPath(path)
 	dir := r.dirs[e.Dir].Root
-	r.leave() // it may be the one that goes
+	r.leave() // this directory may be removed
 	if above != "" {
 		for step := range strings.SplitSeq(above, "/") {
 			next, err := openDir(dir, step)
