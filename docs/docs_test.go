@@ -39,12 +39,15 @@ var notRun = map[string]string{
 	"releases.md: minisign -G -s release.key             # once; it prints the public key and asks for a password. Keep release.key safe": "takes ten minutes; scripts/dist has tests of its parts",
 
 	"platforms.md: docker compose up                                        # builds the images and starts core-api with its database": "images/compose_test.go and the part compose of make test-reach run it",
-	"platforms.md: systemctl enable --now podman.socket":                                                                               "needs podman; the part podman of make test-reach does this",
-	"platforms.md: go build ./cmd/core-api":                                                                                            "makes a program of Windows",
-	"deployment.md: sudo systemctl enable --now core-api":                                                                              "needs systemd",
-	"deployment.md: docker compose up                                        # with --detach in the background":                        "images/compose_test.go and the part compose of make test-reach run it",
+
+	"platforms.md: systemctl enable --now podman.socket":                                                        "needs podman; the part podman of make test-reach does this",
+	"platforms.md: go build ./cmd/core-api":                                                                     "makes a program of Windows",
+	"deployment.md: sudo systemctl enable --now core-api":                                                       "needs systemd",
+	"deployment.md: docker compose up                                        # with --detach in the background": "images/compose_test.go and the part compose of make test-reach run it",
+
 	"images.md: make images": "builds the images that other tests use meanwhile",
-	"images.md: bin/secbox exec --image data --out figures -- python3 -c '":                                                                                 "needs the image of the block before",
+	"images.md: bin/secbox exec --image data --out figures -- python3 -c '": "needs the image of the block before",
+
 	"images.md: bin/core-api image build data --from images/sandbox-data.yaml --state-dir .cache/run/state --workspace-root .cache/run/workspaces":          "needs a package mirror",
 	"mcp.md: npx @modelcontextprotocol/inspector --cli http://127.0.0.1:8003/mcp --transport http \\":                                                       "needs the npm registry; e2e runs the inspector that make setup installs",
 	"packages.md: core-api skills repair --dry-run      # prints the repairs":                                                                               "needs a stopped server; e2e/repair_test.go runs it",
